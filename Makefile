@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `make bench` takes all of them, on one thread. QUICK=1: a part of their rows. THREADS=2: those where everyone may use two,
 # for a machine with nothing else to do. OUT=results/bench renews the committed results.
-BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities small_lps solvers smoothed milliseconds davis_yin as_published paper_times)
+BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities small_lps solvers paper_times)
 OUT ?= build/bench
 ifdef THREADS
 BENCHMARKS := epochs layers
@@ -102,7 +102,7 @@ release-check: build/package  ## build, check metadata and README, install in a 
 	build/release/clean/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(echo build/release/*.whl)[plot]"
 	cd build/release && PYTHONPATH= clean/bin/dfl --version && PYTHONPATH= clean/bin/dfl demo
 
-peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed .venv-mpax/.installed  ## set up the peers that need environments of their own
+peers: .venv-ortools/.installed .venv-qpth/.installed .venv-moreau/.installed .venv-mpax/.installed  ## set up the peers that need environments of their own
 
 .venv-%/.installed: benchmarks/speed/environments/%.txt
 	$(PYTHON) -m venv .venv-$*
@@ -124,7 +124,7 @@ $(VENV)/.mutation: benchmarks/mutation/requirements.txt $(VENV)/.installed-test
 	@touch $@
 
 clean:  ## remove the environment, builds and caches
-	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp .venv-moreau .venv-mpax build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-moreau .venv-mpax build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An extra is installed once, and again when what it depends on changes.

@@ -68,11 +68,10 @@ def test_the_rule_is_its_formula(seed: int) -> None:
     for i in range(count):
         one = certifier.examine(c[i], w[i], y[i], sides.row(i), mu).verdict()
         wanted = written_out(program, c[i], w[i], y[i], sides.row(i), mu)
-        for found in (one.rows(np.array([0])), many.rows(np.array([i]))):
-            np.testing.assert_allclose(
-                [found.primal[0], found.dual[0], found.gap[0], found.bound[0]], wanted, rtol=1e-9, atol=1e-14
-            )
-            assert found.error[0] == pytest.approx(max(wanted[:3]), rel=1e-9)
+        for found, k in ((one, 0), (many, i)):
+            errors = [found.primal[k], found.dual[k], found.gap[k], found.bound[k]]
+            np.testing.assert_allclose(errors, wanted, rtol=1e-9, atol=1e-14)
+            assert found.error[k] == pytest.approx(max(wanted[:3]), rel=1e-9)
 
 
 def test_the_bound_bounds() -> None:

@@ -42,21 +42,20 @@ PUBLIC = {
 
 
 @pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_class_takes_it_or_says_what_to_write(name: str, given: str) -> None:
+def test_every_class_takes_it_or_says_what_to_write(given: str) -> None:
     """What is missing beside the first argument is Python's to tell."""
-    cls, names = PUBLIC[name], list(_parameters(PUBLIC[name]).values())
-    needed = {
-        one.name: 1.0 if one.name in ("mu", "sigma") else 0.5
-        for one in names[1:]
-        if one.default is one.empty and one.kind is not one.VAR_KEYWORD
-    }
-    if given in ("number", "class"):
-        with pytest.raises(OptionError, match=rf"write {name}\("):
-            cls(GIVEN[given], **needed)
-    else:
-        with contextlib.suppress(DflearnError):  # which says what to write; nobody else's error
-            cls(GIVEN[given], **needed)
+    for name, cls in PUBLIC.items():
+        needed = {
+            one.name: 1.0 if one.name in ("mu", "sigma") else 0.5
+            for one in list(_parameters(cls).values())[1:]
+            if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+        }
+        if given in ("number", "class"):
+            with pytest.raises(OptionError, match=rf"write {name}\("):
+                cls(GIVEN[given], **needed)
+        else:
+            with contextlib.suppress(DflearnError):  # which says what to write; nobody else's error
+                cls(GIVEN[given], **needed)
 
 
 def test_they_solve_the_program_that_was_meant() -> None:

@@ -132,6 +132,34 @@ def test_tables_of_the_paper_are_those_of_its_runs() -> None:
     )
 
 
+QUESTIONS = (
+    "Which regret do I report?",
+    "Which method do I use?",
+    "How many rows do I need?",
+    "Will it help on my data?",
+    "When do I retrain?",
+    "How do I set a time limit or a gap?",
+    "How do decisions get back into Pyomo or Gurobi?",
+    "My integer program takes ten minutes",
+    "Does `maximize` negate anything?",
+    "Does it run on Windows, macOS and ARM?",
+    "How much memory and how many threads does it use?",
+    "How are the data sets made?",
+    "What does this error or status mean?",
+)
+
+
+def test_common_questions_are_answered_two_clicks_from_home() -> None:
+    page = (ROOT / "docs" / "faq.md").read_text()
+    assert "(faq.md)" in (ROOT / "docs" / "README.md").read_text()
+    answers = dict(re.findall(r"^## (.+)\n\n((?:(?!^## ).*\n)+)", page, re.MULTILINE))
+    listed = page[: page.index("\n## ")]
+    for question in QUESTIONS:
+        anchor = re.sub(r"[^\w\- ]", "", question.lower()).replace(" ", "-")
+        assert f"](#{anchor})" in listed, f"the list at the top of docs/faq.md lacks {question!r}"
+        assert len(answers[question].split()) > 10
+
+
 ROWS = re.compile(r"<!-- rows of (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 

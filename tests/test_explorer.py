@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.data import Batch
-from dflearn.report.style import LOSS_COLORS
 from support import browser
 
 CHROMIUM = browser.find()
@@ -162,49 +160,3 @@ def test_the_story_in_five_presses(tab: browser.Browser, width: int, dark: bool)
     press(tab, "ArrowRight")
     assert tab.evaluate("[document.activeElement.id, state.points[0]]") == ["corner-0", pytest.approx([0.1, 0.1])]
     assert before == ["corner-0", [0, 0]]
-
-
-def test_the_story_is_true(tab: browser.Browser) -> None:
-    """What the five texts claim."""
-    value = "mathematics.loss(name, state.truth, setting())(state.predicted)"
-    assert call(tab, value, name="regret")["value"] > 0
-    assert call(tab, value, name="regret")["gradient"] == [0, 0]
-    tab.evaluate("tell(1)")
-    assert any(call(tab, value, name="smoothed regret")["gradient"])
-    end = tab.evaluate("document.querySelector('#decisions polyline').getAttribute('points').split(' ').at(-1)")
-    assert re.fullmatch(r"[\d.]+,[\d.]+", end)
-    tab.evaluate("tell(3)")
-    least = """(() => {
-      const judge = mathematics.loss("SCE", state.truth, setting()), values = [];
-      for (let t = 0; t < 4; t += 0.02) values.push([judge(LINES.scale.at(t)).value, t]);
-      return values.reduce((a, b) => (b[0] < a[0] ? b : a))[1];
-    })()"""
-    assert tab.evaluate(least) == pytest.approx(1.6, abs=0.03)
-    assert call(tab, value, name="regret")["value"] > 0
-    assert tab.evaluate("document.getElementById('least') !== null")
-    tab.evaluate("state.label = 'smoothed'")
-    assert tab.evaluate(least) == pytest.approx(1, abs=0.03)
-    regrets = "(tell(4), restart(), trainSteps(STEPS), Object.values(trainer.runs).map(run => run.regrets.at(-1)))"
-    squared, *others = tab.evaluate(regrets)
-    assert max(others) < squared / 5
-    tab.evaluate("state.mu = 1.6, state.label = 'exact'")
-    worse = tab.evaluate(regrets.replace("tell(4), ", ""))
-    assert min(worse[2:]) > 5 * max(others)
-
-
-def test_a_mouse_drags_the_prediction(tab: browser.Browser) -> None:
-    tab.evaluate("document.getElementById('predicted-place').scrollIntoView({block: 'center'})")
-    box = "(() => { const b = document.getElementById('predicted-place').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-    x, y = tab.evaluate(box)
-    before = tab.evaluate("state.predicted")
-    for kind, shift in (("mousePressed", 0), ("mouseMoved", 40), ("mouseReleased", 40)):
-        tab("Input.dispatchMouseEvent", type=kind, x=x + shift, y=y, button="left", buttons=1, clickCount=1)
-    after = tab.evaluate("state.predicted")
-    assert after[0] < before[0] - 0.2  # to the right costs fall
-    assert after[1] == pytest.approx(before[1], abs=0.02)
-
-
-def test_one_colour_per_method() -> None:
-    light = dict(re.findall(r"--(\w+): (#\w{6});", PAGE.read_text().partition("@media")[0]))
-    names = {"MSE": "mse", "SPO+": "spo", "sSPO+": "sspo", "SCE": "sce", "Regret": "regret"}
-    assert {name: light[key] for name, key in names.items()} == {name: LOSS_COLORS[name] for name in names}

@@ -103,21 +103,20 @@ def blocking(*packages: str) -> str:
     return f"Block.packages = {packages!r}\n"
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if dotted(path) != "dflearn"], ids=dotted)
-def test_imports_point_upward(path: Path) -> None:
-    module = dotted(path)
-    here = part_of(module)
-    for imported in imports(path):
-        there = part_of(imported)
-        if there in (here, "__version__"):
-            continue
-        assert there in ORDER, f"{module} imports {imported}, which has no place in ORDER"
-        assert ORDER.index(there) < ORDER.index(here), f"{module} imports {imported}, which stands below it"
+def test_imports_point_upward() -> None:
+    for path in MODULES:
+        module = dotted(path)
+        for imported in imports(path) if module != "dflearn" else ():
+            here, there = part_of(module), part_of(imported)
+            if there in (here, "__version__"):
+                continue
+            assert there in ORDER, f"{module} imports {imported}, which has no place in ORDER"
+            assert ORDER.index(there) < ORDER.index(here), f"{module} imports {imported}, which stands below it"
 
 
 # Modules that import one another, and classes with more than two methods named solve*: what is still to be mended.
 CYCLIC = {
-    "solvers": "base callable construction convex gurobi highs model oracles recognition recourse scip structured task",
+    "solvers": "base callable construction convex gurobi highs model oracles scip structured task",
     "tables": "regressor saving",
 }
 MANY_SOLVES = {"Hard", "Smoothed", "Solver"}
@@ -244,7 +243,7 @@ def test_core_imports_without_any_extra() -> None:
     made_for: dict[str, str] = dict(line.split() for line in others)
     front_ends = {name: made_for.pop(name) for name in FRONT_ENDS}
     assert list(front_ends.values()) == ["cvxpy", "gurobi", "pyomo", "bench", "bench"]
-    with_sklearn = ("regressor", "result", "workflow", "decisions", "spo_tree")
+    with_sklearn = ("table_model", "regressor", "result", "workflow", "decisions", "spo_tree")
     for name in (*(f"dflearn.tables.{part}" for part in with_sklearn), "dflearn.report.training"):
         assert made_for.pop(name) == "sklearn"
     assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for

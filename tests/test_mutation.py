@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from scipy.stats import binomtest
 
-from mutants import Mutant, left_out
-from trial import COPIED, Coverage, Workshop
+from mutants import Mutant
+from trial import Coverage
 from verdicts import judged, page, wilson
 
 ROOT = Path(__file__).parents[1]
@@ -34,26 +34,6 @@ class Box:
 def unused(x):
     return x + 1
 """
-
-
-def test_rules_leave_out_what_no_test_should_see() -> None:
-    spans = left_out(SOURCE)
-
-    def out(text: str, part: str) -> bool:
-        line = next(k for k, held in enumerate(SOURCE.splitlines(), 1) if text in held)
-        place = (line, SOURCE.splitlines()[line - 1].index(part))
-        return any(begin <= place < end for begin, end in spans)
-
-    assert out("μ: int", "|")
-    assert out("μ: int", "None:")
-    assert out("@final", "final")
-    assert out("Size =", "|")
-    assert out("too low", "- 1")
-    assert out('"Box"', "*")
-    assert not out("μ: int", "2)")
-    assert not out("if low", ">")
-    assert not out("return LIMIT", "+")
-    assert not out("LIMIT = 3", "3")
 
 
 @pytest.fixture
@@ -83,18 +63,6 @@ B = ["b.py::one", "b.py::two"]
 )
 def test_a_mutant_meets_the_tests_of_its_line(coverage: Coverage, line: int, column: int, expected: list[str]) -> None:
     assert coverage.chosen(Mutant("src/dflearn/box/box.py", line, column, "NumberReplacer", 0), 15.0) == expected
-
-
-def test_a_failing_test_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in COPIED[:-1]:
-        Path(name).mkdir()
-    Path("pyproject.toml").touch()
-    Path("src/box.py").write_text("WIDTH = 3\n")
-    Path("tests/test_box.py").write_text("import box\n\n\ndef test_width():\n    assert box.WIDTH == 3\n")
-    workshop, tests = Workshop(Path("build/tree")), ["tests/test_box.py::test_width"]
-    assert workshop.try_code("src/box.py", "WIDTH = 4\n", tests, 30.0)[:3] == ("killed", tests[0], 1)
-    assert workshop.run(tests, 30.0).verdict == "survived"
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 7), (340, 400), (400, 400)])

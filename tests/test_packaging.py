@@ -16,6 +16,7 @@ import pytest
 import dflearn
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("package")  # what they share is made once
 KINDS = {".py", ".pyi", ".csv", ".css", ".js", ".cu", ".cuh"}
 FILES = {path for path in (ROOT / "src" / "dflearn").rglob("*") if path.suffix in KINDS}
 COMPILED = "dflearn/engine/compiled/kernel.nbc"  # what `dfl compile` leaves there goes into the wheel

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
+import io
 import os
 import re
 import subprocess
@@ -12,13 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import griffe
 import pytest
 import yaml
 
 import dflearn
+from dflearn.problems import registry
+from dflearn.studies import methods, models
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+pytestmark = pytest.mark.xdist_group("site")  # what they share is made once
 MODULES = (
     "data",
     "evaluation",
@@ -82,6 +88,38 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     shown = [value for _, value in documented()]
     missing = [name for name, value in public(module).items() if not any(value is other for other in shown)]
     assert not missing, f"add to docs/reference/api, as `::: dflearn.{module or '…'}.NAME`: {', '.join(missing)}"
+
+
+REFERENCE = sorted(path.stem for path in (DOCS / "reference" / "api").glob("*.md") if path.stem != "README")
+
+
+@pytest.fixture(scope="module")
+def source() -> griffe.Object:
+    return griffe.load(
+        "dflearn", search_paths=[ROOT / "src"]
+    )  # docstrings as the site shows them, those of constants too
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_every_public_name_has_an_example_that_runs(
+    page: str, source: griffe.Object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gurobi.env").write_text("OutputFlag 0\n")  # Gurobi's first word is about its licence
+    for module, name in ((registry, "_FORMS"), (methods, "_METHODS"), (models, "_MODELS")):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))  # what examples register is forgotten afterwards
+    folder = DOCS / "reference" / "api"
+    shown = re.search(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    before: dict[str, Any] = {"__name__": "example"}
+    exec(shown[1], before)
+    runner, told = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), io.StringIO()
+    for name in re.findall(r"^::: dflearn\.(\S+)$", (folder / f"{page}.md").read_text(), re.MULTILINE):
+        docstring = source[name].docstring
+        test = doctest.DocTestParser().get_doctest(docstring.value if docstring else "", before, name, None, None)
+        assert test.examples, f"dflearn.{name} needs a section `Examples:`"
+        runner.run(test, out=told.write)
+    assert not runner.failures, told.getvalue()
 
 
 def test_every_error_is_in_the_reference() -> None:

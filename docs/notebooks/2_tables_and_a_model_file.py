@@ -33,15 +33,15 @@ program = dfl.from_lp("transport.lp", costs="ship*")
 print("predicted:", *program.cost_names)
 
 # %% [markdown]
-# Two hundred days of past. The columns of the costs are called like the variables of the file.
+# Eighty days of past. The columns of the costs are called like the variables of the file.
 
 # %%
 rng = np.random.default_rng(0)
 x = pd.DataFrame(
-    {"diesel": rng.normal(size=200), "demand": rng.normal(size=200), "weekday": rng.choice(["Mon", "Tue", "Wed"], 200)}
+    {"diesel": rng.normal(size=80), "demand": rng.normal(size=80), "weekday": rng.choice(["Mon", "Tue", "Wed"], 80)}
 )
 effect = np.array([[0.5, 0.1, -0.4, 0.2], [0.2, -0.5, 0.3, 0.4]])
-costs = 4 * np.exp(x[["diesel", "demand"]].to_numpy() @ effect) * rng.uniform(0.9, 1.1, (200, 4))
+costs = 4 * np.exp(x[["diesel", "demand"]].to_numpy() @ effect) * rng.uniform(0.9, 1.1, (80, 4))
 y = pd.DataFrame(costs, columns=program.cost_names)
 
 # %% [markdown]

@@ -29,10 +29,10 @@ print(program)
 
 # %%
 rng = np.random.default_rng(0)
-x = rng.normal(size=(350, 2))
-y = np.exp(0.7 * x @ rng.normal(size=(2, JOBS * MACHINES))) * rng.uniform(0.8, 1.2, (350, JOBS * MACHINES))
+x = rng.normal(size=(200, 2))
+y = np.exp(0.7 * x @ rng.normal(size=(2, JOBS * MACHINES))) * rng.uniform(0.8, 1.2, (200, JOBS * MACHINES))
 data = dfl.DecisionDataset(torch.tensor(x).float(), torch.tensor(y).float())
-train, _, test = dfl.label(data, dfl.HiGHS(program), progress=False).split(seed=0, test=100)
+train, _, test = dfl.label(data, dfl.HiGHS(program), progress=False).split(seed=0, test=60)
 
 # %%
 relaxed = dfl.Exact(dfl.HiGHS(program.relax()))  # train on the relaxation, judge on the integer program

@@ -23,6 +23,10 @@ def predict(model: Callable[[Tensor], Tensor], features: Tensor, *, rows: int = 
     """Predicted costs `(count, p)` for features `(count, …)`, so many rows at a time.
 
     A module is asked in eval mode, in its own precision and on its own device, where the costs stay; it is left as it was.
+
+    Examples:
+        >>> dfl.models.predict(dfl.models.Linear(10, 12), data.features).shape
+        torch.Size([40, 12])
     """
     modes: list[tuple[nn.Module, bool]] = []
     if isinstance(model, nn.Module):
@@ -38,7 +42,12 @@ def predict(model: Callable[[Tensor], Tensor], features: Tensor, *, rows: int = 
 
 
 class Linear(nn.Linear):
-    """ŷ = W x + b, one joint map.  `(*batch, features)` → `(*batch, costs)`."""
+    """ŷ = W x + b, one joint map.  `(*batch, features)` → `(*batch, costs)`.
+
+    Examples:
+        >>> dfl.models.Linear(10, 12, seed=1)(data.features).shape
+        torch.Size([40, 12])
+    """
 
     def __init__(self, features: int, costs: int, *, seed: int = 0) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -47,7 +56,12 @@ class Linear(nn.Linear):
 
 
 class SharedLinear(nn.Module):
-    """ŷ_j = vᵀ x_j + b, one map for all cost coefficients.  `(*batch, p, features)` → `(*batch, p)`."""
+    """ŷ_j = vᵀ x_j + b, one map for all cost coefficients.  `(*batch, p, features)` → `(*batch, p)`.
+
+    Examples:
+        >>> dfl.models.SharedLinear(3)(torch.zeros(40, 12, 3)).shape
+        torch.Size([40, 12])
+    """
 
     def __init__(self, features: int, *, seed: int = 0) -> None:
         super().__init__()
@@ -63,6 +77,10 @@ class MLP(nn.Sequential):
     Args:
         hidden: widths of the hidden layers; none gives a linear model.
         activation: makes the module between two maps.
+
+    Examples:
+        >>> dfl.models.MLP(10, 12, hidden=[32, 32])(data.features).shape
+        torch.Size([40, 12])
     """
 
     def __init__(
@@ -96,6 +114,10 @@ class TileNet(nn.Module):
     Args:
         pixels: of a tile, each way.
         channels: of both hidden layers.
+
+    Examples:
+        >>> dfl.models.TileNet(pixels=4)(torch.zeros(2, 3, 12, 12)).shape
+        torch.Size([2, 9])
     """
 
     def __init__(self, pixels: int, *, channels: int = 8, seed: int = 0) -> None:
@@ -114,7 +136,13 @@ class TileNet(nn.Module):
 
 
 class Scaled(nn.Module):
-    """scale · model(x): a model that works in units of the costs."""
+    """scale · model(x): a model that works in units of the costs.
+
+    Examples:
+        >>> model = dfl.models.Scaled(dfl.models.Linear(10, 12), scale=100.0)
+        >>> model(data.features).shape
+        torch.Size([40, 12])
+    """
 
     def __init__(self, model: nn.Module, scale: float) -> None:
         super().__init__()
@@ -129,6 +157,11 @@ class Standardize(nn.Module):
     """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero.
 
     With weights `(count,)`, mean and deviation are weighted.
+
+    Examples:
+        >>> standardize = dfl.models.Standardize(10, data.features)
+        >>> standardize(data.features).mean(0).abs().max() < 1e-6
+        tensor(True)
     """
 
     mean: Tensor
@@ -153,7 +186,12 @@ class Standardize(nn.Module):
 
 
 class Positive(nn.Module):
-    """scale · log(1 + exp(ŷ / scale)), a softplus: positive, and nearly ŷ where that is several times the scale."""
+    """scale · log(1 + exp(ŷ / scale)), a softplus: positive, and nearly ŷ where that is several times the scale.
+
+    Examples:
+        >>> dfl.models.Positive()(torch.tensor([-1.0, 0.0, 10.0]))
+        tensor([ 0.3133,  0.6931, 10.0000])
+    """
 
     scale: Tensor
 
@@ -171,7 +209,7 @@ class Positive(nn.Module):
 class Trees(nn.Module):
     """A sum of regression trees for each cost, as plain arrays: ŷ_j = base_j + Σ over trees t of leaf_jt(x).
 
-    `(*batch, features)` → `(*batch, costs)`, in float64. Nothing is trained here: `dflearn.tables.boosting` fits the trees
+    `(*batch, features)` → `(*batch, costs)`, in float64. Nothing is trained here: `dflearn.tables.forecasters` fits the trees
     with scikit-learn, and these arrays are what is kept. All trees lie one after another; a leaf is its own child.
 
     Buffers:
@@ -182,6 +220,10 @@ class Trees(nn.Module):
         missing_left: whether NaN goes left, bool `(nodes,)`.
         value: what a leaf adds, float64 `(nodes,)`.
         base: float64 `(costs,)`.
+
+    Examples:
+        >>> dfl.models.Trees(costs=12)(data.features).shape  # without trees yet: zero
+        torch.Size([40, 12])
     """
 
     root: Tensor
@@ -272,6 +314,12 @@ class Correction(nn.Module):
         unit: of each cost, `(costs,)`: how far forecasts are off.
         joint: whether z holds the forecasts too.
         after: what makes predictions positive, where costs are known to be.
+
+    Examples:
+        >>> correction = dfl.models.Correction(dfl.models.Standardize(14, torch.randn(40, 14)), torch.ones(12))
+        >>> rows = torch.randn(5, 14)  # two features, twelve forecasts
+        >>> correction(rows).equal(rows[:, 2:])  # untrained, it changes no forecast
+        True
     """
 
     unit: Tensor
@@ -293,7 +341,14 @@ class Correction(nn.Module):
 
 
 class OnForecast(nn.Module):
-    """A forecast f with its `Correction`.  `(*batch, features)` → `(*batch, costs)`."""
+    """A forecast f with its `Correction`.  `(*batch, features)` → `(*batch, costs)`.
+
+    Examples:
+        >>> forecast = dfl.models.Linear(2, 12)
+        >>> correction = dfl.models.Correction(dfl.models.Standardize(14, torch.randn(40, 14)), torch.ones(12))
+        >>> dfl.models.OnForecast(forecast, correction)(torch.randn(5, 2)).shape
+        torch.Size([5, 12])
+    """
 
     def __init__(self, forecast: nn.Module, correction: nn.Module) -> None:
         super().__init__()

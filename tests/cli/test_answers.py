@@ -28,15 +28,14 @@ from dflearn.tables.methods import METHODS
 from support.study_records import study
 
 Output = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.xdist_group("answers")  # what they share is made once
 MODEL = """\
 Maximize
  value: 1 tent + 1 stove + 1 rope + 0.5 spare
 Subject To
  weight: 3 tent + 4 stove + 5 rope + spare <= 9
-Bounds
- spare <= 2
 Binary
- tent stove rope
+ tent stove rope spare
 End
 """
 COSTS = ["tent", "stove", "rope"]
@@ -169,16 +168,6 @@ def test_documents_say_what_the_texts_say(folder: Path, capsys: Output) -> None:
     found = document("decide", *COMMANDS["dfl decide"][0])
     assert found["mean_regret"] == pytest.approx(pd.read_csv("decided.csv")["regret"].mean())
     assert found["statuses"] == {"optimal": 40}
-    trained = document("train", *OWN, "--out", "again.dfl", "--epochs", "1", "--loss", "spo+", "--no-page")
-    assert (trained["page"], trained["rows"]) == (None, {"train": 30, "choose": 30, "test": 10})
-    assert trained["rows_per_year"] == pytest.approx(365.2425)
-    regrets = {name: one["metrics"]["absolute_regret"]["value"] for name, one in trained["test"].items()}
-    saved = {(one["model"], one["against"]): one["per_row"]["value"] for one in trained["savings"]}
-    for (model, against), value in saved.items():
-        assert value == pytest.approx(regrets[against] - regrets[model])
-    looked = document("doctor", *OWN, "--epochs", "1", "--loss", "spo+")
-    assert looked["diagnoses"][0]["loss"] == "spo+"
-    assert looked["diagnoses"][0]["regret_after"] >= 0
 
 
 def test_an_error_is_a_document_too(folder: Path, capsys: Output) -> None:
@@ -188,8 +177,8 @@ def test_an_error_is_a_document_too(folder: Path, capsys: Output) -> None:
     assert (document["command"], document["error"]["type"]) == ("dfl status", "DataError")
     assert seen.err == f"dfl: error: {document['error']['message']}\n"
     assert main(["methods", "none", "--json"]) == 1
-    error = {"type": "OptionError", "message": "no method is named 'none'; dfl methods lists them"}
-    assert json.loads(capsys.readouterr().out)["error"] == {**error, "remedy": "dfl methods lists them"}
+    error = {"type": "OptionError", "message": "no method is named 'none': dfl methods lists the names"}
+    assert json.loads(capsys.readouterr().out)["error"] == {**error, "remedy": "dfl methods lists the names"}
 
 
 def test_wrong_usage_is_a_document_too(capsys: Output) -> None:
@@ -235,7 +224,7 @@ def regrets(predicted: np.ndarray, costs: np.ndarray, limits: np.ndarray | None 
     for i, (guess, true) in enumerate(zip(predicted, costs, strict=True)):
         rows = LinearConstraint([[3, 4, 5, 1]], ub=[9 if limits is None else limits[i]])
         decided, best = (
-            milp(-np.append(y, 0.5), constraints=rows, bounds=Bounds(0, [1, 1, 1, 2]), integrality=[1, 1, 1, 0]).x
+            milp(-np.append(y, 0.5), constraints=rows, bounds=Bounds(0, 1), integrality=np.ones(4)).x
             for y in (guess, true)
         )
         found.append(np.append(true, 0.5) @ (best - decided))
@@ -276,13 +265,12 @@ CONFLICTS = {
     "evaluate": "name a file of predictions",
     "evaluate old.csv": "add --data FILE, or --program FILE with --costs FILE",
     "evaluate old.csv --data data.npz --costs y.csv": "add --program FILE",
-    "evaluate --predictions a.csv b.csv --data data.npz": "with --data, name one",
-    "evaluate old.csv --data data.npz --features x": "--features is a number, unless --program",
+    "evaluate --predictions a.csv b.csv --data data.npz": "--data takes one file of predictions",
+    "evaluate old.csv --data data.npz --features x": "--features is about tables of your own: add --program FILE",
     "evaluate old.csv --program pack.lp": "--program also needs --costs",
-    "evaluate old.csv --program pack.lp --costs y.csv --data data.npz": "two things to judge on",
+    "evaluate old.csv --program pack.lp --costs y.csv --data data.npz": "both say what to evaluate on",
     f"evaluate x.csv {OWN_COSTS}": "x.csv lacks the column 'tent'",
-    "evaluate old.csv --data data.npz --confidence 2": "--confidence lies strictly between 0 and 1",
-    "doctor SP-5 --program pack.lp": "SP-5 and pack.lp are two things to look at",
+    "doctor SP-5 --program pack.lp": "SP-5 and pack.lp both say what to examine",
     "doctor --program pack.lp --costs y.csv": "--program also needs --features and --costs",
 }
 
@@ -299,36 +287,20 @@ TRAIN = ["train", *OWN, "--out", "early.dfl"]
 DECIDE = ["decide", "--model", "model.dfl", "--features", "x.csv", "--out", "early.csv"]
 EARLY = {
     "no such features": ([*TRAIN, "--features", "none.csv"], "none.csv: No such file"),
-    "no such program": ([*TRAIN, "--program", "none.lp"], "none.lp: No such file"),
     "another ending": ([*TRAIN, "--features", "pack.lp"], "pack.lp should end in .csv or .parquet"),
-    "unreadable table": ([*TRAIN, "--costs", "broken.csv"], "broken.csv, line 3 has 1 cells"),
     "unknown column": ([*TRAIN, "--costs", "x.csv"], "x.csv with pack.lp: the model has no variable 'rain'"),
-    "another number of rows": ([*TRAIN, "--costs", "short.csv"], "short.csv has no row with id '2024-01-02'"),
-    "unknown id": ([*TRAIN, "--id", "night"], "'night'"),
     "unknown loss": ([*TRAIN, "--loss", "spo"], "--loss is one of"),
-    "unknown layer": ([*TRAIN, "--layer", "spo"], "--layer is one of"),
     "no folder": ([*TRAIN, "--out", "nowhere/model.dfl"], "the folder of nowhere/model.dfl does not exist"),
-    "a folder": ([*TRAIN, "--out", "."], ". is a folder"),
-    "a device": ([*TRAIN, "--out", "/dev/null"], "/dev/null is a device"),
-    "a folder that takes no files": ([*TRAIN, "--out", "/proc/model.dfl"], "/proc/model.dfl cannot be written"),
-    "no folder of the page": ([*TRAIN, "--page", "nowhere/page.html"], "the folder of nowhere/page.html does not exist"),
     "page and model": ([*TRAIN, "--page", "early.dfl"], "--out and the page are both early.dfl"),
-    "page and costs": ([*TRAIN, "--page", "y.csv"], "--page and --costs are both y.csv"),
-    "model and features": ([*TRAIN, "--out", "x.csv"], "--out and --features are both x.csv"),
     "no model": ([*DECIDE, "--model", "none.dfl"], "none.dfl: No such file"),
     "not a model": ([*DECIDE, "--model", "x.csv"], "x.csv is not a model that can be read here"),
-    "no table": ([*DECIDE, "--features", "none.csv"], "none.csv: No such file"),
     "no predictions": (["evaluate", "none.csv", "--data", "data.npz"], "none.csv"),
-    "no data": (["evaluate", "predicted.npz", "--data", "none.npz"], "none.npz: No such file"),
-    "own costs": (["evaluate", "old.csv", "--program", "pack.lp", "--costs", "none.csv"], "none.csv: No such file"),
     "own columns": (["doctor", "--program", "pack.lp", "--features", "x.csv", "--costs", "x.csv", "--id", "day"], "'rain'"),
 }  # fmt: skip
 
 
 def test_input_errors_are_found_before_torch_is_loaded(folder: Path) -> None:
     """All in one fresh interpreter: what one call loads, the others would show."""
-    (folder / "short.csv").write_text("day,tent,stove,rope\n2024-01-01,1,2,3\n")
-    (folder / "broken.csv").write_text("day,tent\n2024-01-01,3\n4\n")
     code = f"""
 import contextlib, io, json, sys
 from dflearn.cli import main
@@ -356,15 +328,6 @@ def test_too_little_room_is_told_before_training(folder: Path, monkeypatch: pyte
     monkeypatch.setattr("shutil.disk_usage", lambda path: Full)
     assert main(TRAIN) == 1
     assert "could not be written: less than 16 MB are free there" in capsys.readouterr().err
-
-
-def test_a_default_page_is_written_and_named(folder: Path, capsys: Output) -> None:
-    assert main(["train", *OWN, "--out", "paged.dfl", "--epochs", "1", "--loss", "spo+", "--rows-per-year", "52"]) == 0
-    assert "paged.html: the same in money" in capsys.readouterr().out
-    page = Path("paged.html").read_text(encoding="utf-8")
-    assert "A year has 52 rows." in page
-    for command in ("decide --model paged.dfl", "evaluate FORECASTS.csv --program pack.lp", "doctor --model"):
-        assert f"dfl {command}" in page
 
 
 def test_models_with_code_need_a_word(folder: Path, capsys: Output) -> None:

@@ -53,11 +53,11 @@ def test_a_failed_run_is_shown(folder: Path, capsys: pytest.CaptureFixture[str])
     assert main(["run", "study.toml", "--in-process"]) == 1
     output = capsys.readouterr()
     assert "failed: SP-3 SCE^DYS seed 1: ProgramError" in output.err
-    assert "dfl: error: 1 runs are not there; `dfl status study.sqlite` says why" in output.err
+    assert "dfl: error: 1 of 3 runs failed. Next: dfl status study.sqlite" in output.err
     assert main(["status", "study.toml"]) == 0
     assert "1 failed, 0 missing\n  failed: SP-3 SCE^DYS seed 1: ProgramError: " in capsys.readouterr().out
     assert main(["run", "study.toml", "--in-process"]) == 1
-    assert "1 runs failed before and were not repeated; --retry-failed repeats them" in capsys.readouterr().out
+    assert "1 runs failed before. To repeat them, add --retry-failed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_failed_run_is_shown(folder: Path, capsys: pytest.CaptureFixture[str])
         (["paper", "table", "sp", "--sizes", "7"], "the paper has no SP-7; its sizes are SP-5, SP-10, SP-15, SP-25"),
         (["paper", "table", "sp", "--methods", "SEC^DYS"], "did you mean 'SCE^DYS'"),
         (["paper", "table", "sp", "--seeds", "one"], "seeds are numbers or ranges such as 1-5, got 'one'"),
-        (["paper", "all", "--budget", "-1"], "the budget is a positive number of hours"),
+        (["paper", "all", "--budget", "-1"], "--budget is a positive number of hours"),
     ],
 )
 def test_mistakes_get_one_line(
@@ -112,9 +112,9 @@ def test_a_table_from_nothing_and_again(
 
     assert main(["paper", "cost", "--tables", "sp", "--sizes", "5", "--methods", "MSE", "PFY"]) == 0
     cost = capsys.readouterr().out
-    assert "9 of 10 runs are missing" in cost
+    assert "The 9 missing of 10 runs take about" in cost
     assert "other seeds" in cost
     assert main(["paper", "cost", "--tables", "sp", "--sizes", "5", "--methods", "MSE", "--whole", "--cores", "4"]) == 0
-    assert re.search(r"all 5 runs together about .*\non 4 cores about", capsys.readouterr().out)
+    assert re.search(r"All 5 runs take about .* on one core.\nOn 4 cores: about", capsys.readouterr().out)
     assert main(["paper", "all", "--budget", "0.0001", "--tables", "kp", "--seeds", "1", "--in-process"]) == 0
     assert "0 of them new" in capsys.readouterr().out

@@ -14,7 +14,7 @@ import pytest
 
 import dflearn as dfl
 from dflearn.cli import main
-from dflearn.tables.encoding import Encoding
+from dflearn.tables.columns import Encoding
 from dflearn.tables.tables import read_mixed
 
 Output = pytest.CaptureFixture[str]
@@ -32,8 +32,6 @@ Bounds
  gen(a,2) <= 4
  gen(b,1) <= 5
  gen(b,2) <= 5
-General
- start
 End
 """
 

@@ -321,13 +321,13 @@ def test_doctor_looks_at_a_saved_model(folder: Path, capsys: Output) -> None:
         assert main(["doctor", "--model", "model.dfl", *tables, *more]) == 0
         out = capsys.readouterr().out
         chosen = metadata()["record"]["chosen"]
-        assert f"{chosen} model, judged on the 10 of 40 rows that it was not trained on. {words}" in out
+        assert f"{chosen} model, examined on the 10 of 40 rows that were not in its training set. {words}" in out
         assert "regret of the model" in out
     for command, message in (
         (["SP-5", "--model", "model.dfl", *tables], "name one"),
         (["--model", "model.dfl", "--features", "x.csv"], "also needs --features and --costs"),
         (["SP-5", "--costs", "y-pack.csv"], "add --model"),
-        (["SP-5", "--features", "x.csv"], "--features is a number"),
+        (["SP-5", "--features", "x.csv"], "--features is about tables of your own"),
     ):
         assert main(["doctor", *command]) == 1
         assert message in capsys.readouterr().err
@@ -370,7 +370,7 @@ def test_doctor_judges_on_rows_that_were_not_trained_on(folder: Path, capsys: Ou
         assert Train(**named, refit=refit).next_steps()[-1][1] == f"dfl doctor --model model.dfl {files}"
     capsys.readouterr()
     assert main(["doctor", "--model", "model.dfl", "--features", "x.csv", "--costs", "y-pack.csv"]) == 1
-    assert "every row of x.csv was trained on" in capsys.readouterr().err
+    assert "every row of x.csv was in the training set" in capsys.readouterr().err
     assert looked("new.csv", "new-y-pack.csv")["rows"]["judged"] == NEW
 
 

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 import dflearn
 from dflearn.engine.smoothed.gpu import SmoothedBlocks
-from dflearn.errors import SolverError
 from dflearn.layers import Layer, Smoothed
 from dflearn.losses import SCE, FenchelYoung
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solution, Status
+from dflearn.solvers.base import Solution
 from dflearn.testing import check_layer
 from dflearn.training import fit
 from support.layer_examples import PROGRAMS
@@ -121,21 +120,6 @@ def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu() ->
         torch.testing.assert_close(own_slope, slope, rtol=1e-7, atol=1e-7, msg=f"seed {seed}")
 
 
-def test_sides_have_the_gradients_of_the_cpu() -> None:
-    example = PROGRAMS["free_variables"]()
-    assert example.instance is not None
-    found = []
-    for device in ("cpu", GPU):
-        sides = {name: value.to(device).requires_grad_() for name, value in example.instance.present().items()}
-        decision = (
-            Smoothed(example.program, 0.7).solve(example.y.to(device).requires_grad_(), Instance(**sides)).decision
-        )
-        weight = torch.randn(decision.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(device)
-        found.append([part.cpu() for part in torch.autograd.grad(decision, list(sides.values()), weight)])
-    for own, wanted in zip(found[1], found[0], strict=True):
-        torch.testing.assert_close(own, wanted, rtol=1e-8, atol=1e-9)
-
-
 @pytest.mark.parametrize("name", ["SP-10", "KP-100", "CFL-50"])
 def test_answers_repeat_bit_by_bit_on_any_stream_and_in_any_batch(name: str) -> None:
     program, y = data_of(name, 700)
@@ -207,16 +191,6 @@ def test_a_whole_step_is_captured_as_a_graph_and_replayed() -> None:
     assert captured == pytest.approx(plain, rel=1e-9)
 
 
-def test_an_infeasible_instance_is_told() -> None:
-    layer = Smoothed(Program(A=[[1.0, 1, 1]], b=[1], upper=1))
-    b = torch.tensor([[1.0], [9.0]], dtype=torch.float64, device=GPU)
-    y = torch.zeros(2, 3, dtype=torch.float64, device=GPU)
-    solution = layer.solve(y, Instance(b=b))
-    assert solution.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE]
-    with pytest.raises(SolverError, match="instance 1 is INFEASIBLE"):
-        layer(y, Instance(b=b))
-
-
 def fitted(device: str, loss: Any, epochs: int, checkpoint: Path | None = None) -> tuple[nn.Module, list[float]]:
     problem = problem_named("SP-5", seed=1)
     data = dflearn.label(problem.generate(64), problem, progress=False)
@@ -252,27 +226,6 @@ def test_a_checkpoint_moves_between_devices(first: str, second: str, tmp_path: P
     fitted(first, SCE, 2, tmp_path / "run.pt")
     _, losses = fitted(second, SCE, 4, tmp_path / "run.pt")
     assert losses == pytest.approx(whole, rel=1e-3)
-
-
-@pytest.mark.filterwarnings("ignore:Smoothed solves costs")  # on the CPU, which searches for the norm
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_norm_has_the_answers_and_gradients_of_the_cpu(program: str) -> None:
-    example = PROGRAMS[program]()
-    for mu in (0.1, 30.0):
-        found = []
-        for device in ("cpu", GPU):
-            layer, y = Smoothed(example.program, mu, regularizer="norm"), example.y.to(device).requires_grad_()
-            instance = None if example.instance is None else example.instance.to(device)
-            solution = layer.solve(y, instance)
-            weight = torch.randn(
-                solution.decision.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-            )
-            (slope,) = torch.autograd.grad(solution.decision, y, weight.to(device))
-            found.append(
-                [part.detach().cpu() for part in (solution.decision, slope, solution.objective, solution.status)]
-            )
-        for own, wanted in zip(found[1], found[0], strict=True):
-            torch.testing.assert_close(own, wanted, rtol=1e-7, atol=1e-8)
 
 
 def test_what_does_not_fit_goes_through_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,11 @@ from torch import nn
 import dflearn
 from dflearn.cli import main
 from dflearn.engine.cuda.splitting import SplittingBlocks
-from dflearn.errors import SolverError
 from dflearn.layers import DavisYin, Exact, Smoothed
 from dflearn.layers.davis_yin import GRADIENTS
 from dflearn.losses import SmoothedSPOPlus
 from dflearn.models import Linear
 from dflearn.problems import problem_named
-from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.structured import FewRowLP
 from support.layer_examples import PROGRAMS
@@ -76,15 +74,6 @@ def test_labels_of_the_smoothed_program_are_solved_once_on_the_device() -> None:
         assert {label.device.type for label in kept} == {device}
         weights.append(torch.nn.utils.parameters_to_vector(model.cpu().parameters()).detach())
     torch.testing.assert_close(*weights, rtol=1e-7, atol=1e-7)
-
-
-def test_an_infeasible_instance_is_told_in_a_compiled_layer() -> None:
-    layer = Smoothed(Program(A=[[1.0, 1, 1]], b=[1], upper=1))
-    way = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    b = torch.tensor([[1.0], [9.0]], dtype=torch.float64, device=GPU)
-    with pytest.raises(SolverError, match="instance 1 is INFEASIBLE"):
-        way(torch.zeros(2, 3, dtype=torch.float64, device=GPU), Instance(b=b))
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)

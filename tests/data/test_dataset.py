@@ -47,6 +47,10 @@ def assert_equal(first: DecisionDataset, second: DecisionDataset) -> None:
     ("changes", "complaint"),
     [
         ({"features": np.zeros((12, 3))}, "features must be a torch tensor, got ndarray"),
+        (
+            {"features": np.full((12, 3), "wet")},
+            "got ndarray that holds more than numbers: encode text and dates first",
+        ),
         ({"features": torch.zeros(12)}, r"features must have one row per instance.*\(12,\)"),
         ({"features": torch.zeros(12, 3, dtype=torch.int64)}, "features must be floating-point, got torch.int64"),
         ({"features": torch.tensor([[1.0]] * 11 + [[float("nan")]])}, "features holds a NaN.* in row 11"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from dflearn.cli import compile as command, main
+from dflearn.cli import main, tools as command
 from dflearn.engine import ahead
 from dflearn.layers import Smoothed
 from dflearn.problems import problem_named
@@ -148,5 +148,5 @@ def test_kernels_are_not_compiled_into_a_package_that_cannot_be_written(
     monkeypatch.setattr(ahead, "FOLDER", tmp_path / "compiled")
     monkeypatch.setattr(ahead, "levels", lambda: ("x86-64-v3",))
     assert main(["compile"]) == 1
-    assert "cannot be written" in (told := capsys.readouterr().err)
-    assert "NUMBA_CACHE_DIR" in told
+    assert str(ahead.FOLDER) in (message := capsys.readouterr().err)
+    assert "NUMBA_CACHE_DIR" in message

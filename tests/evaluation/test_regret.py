@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from sklearn.linear_model import LinearRegression
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
@@ -286,6 +287,18 @@ def test_module_callable_and_tensor_agree() -> None:
     for other in (again, direct, numpy):
         np.testing.assert_allclose(found.regrets, other.regrets, atol=1e-6)
     assert found.problem == "SP-5"
+
+
+def test_an_estimator_is_judged_by_what_it_predicts() -> None:
+    problem = problem_named("SP-3x3")
+    data = problem.generate(40, dtype=torch.float64)
+    assert data.costs is not None
+    estimator = LinearRegression().fit(data.features.numpy(), data.costs.numpy())
+    found = evaluate(estimator, problem, data, progress=False)
+    wanted = evaluate(estimator.predict(data.features.numpy()), problem, data, progress=False)
+    np.testing.assert_array_equal(found.regrets, wanted.regrets)
+    with pytest.raises(OptionError, match="or a fitted estimator in scikit-learn's conventions; got a str"):
+        evaluate("model.dfl", problem, data, progress=False)
 
 
 def test_floor_is_the_regret_of_deciding_with_the_mean() -> None:

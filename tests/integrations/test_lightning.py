@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, DivergenceError, OptionError
+from dflearn.errors import DivergenceError
 from dflearn.integrations.lightning import DecisionModule
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
@@ -182,21 +182,6 @@ def test_divergence_is_diagnosed_and_the_last_finite_weights_stay() -> None:
     with pytest.raises(DivergenceError, match=r"epoch 1, step 2: the weights are no longer finite.*lower lr"):
         trained(DecisionModule(model, spo_plus(), data, optimizer="sgd", lr=3e38), 1)
     assert torch.equal(weights(model), weights(Linear(FEATURES, ITEMS)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "batch_size"),
-        ({"lr": 0.0}, "lr"),
-        ({"problem": HiGHS(PROGRAM)}, "validation"),
-        ({"validation": VALIDATION.subset(slice(0, 0))}, "empty"),
-        ({"train": TRAIN.subset(slice(0, 0))}, "empty"),
-    ],
-)
-def test_mistakes_are_explained(options: dict[str, Any], message: str) -> None:
-    with pytest.raises((DataError, OptionError), match=message):
-        DecisionModule(Linear(FEATURES, ITEMS), MSE(), **{"train": TRAIN, **options})
 
 
 def test_what_the_user_should_know_is_noted() -> None:

@@ -204,7 +204,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     driver.communicate()
     before = figures(store)
     assert 2 <= len(before) < len(at_home)
-    assert "running for" in status, asked.stderr
+    assert "  running: SP-4 " in status, asked.stderr
     second = subprocess.run(command, capture_output=True, text=True)
     assert second.returncode == 0, second.stderr
     assert f"{len(at_home)} of {len(at_home)} runs" in second.stdout
@@ -266,20 +266,6 @@ def test_no_more_is_on_the_cluster_than_it_can_do(connected: Any) -> None:
             most = max(most, made - done)
             solution.check()
     assert (made, most) == (40, 4)
-
-
-def test_what_a_solver_raises_and_who_does_not_answer(connected: Any) -> None:
-    from dflearn.errors import DflearnError
-    from dflearn.integrations.ray import OnRay
-    from dflearn.problems import problem_named
-
-    problem = problem_named("KP-5", seed=1)
-    solver = OnRay(problem.solver(), memory=MEMORY)
-    assert repr(solver).startswith("OnRay(")
-    assert solver.identity == problem.solver().identity
-    assert solver.get_state() == {}
-    with pytest.raises(DflearnError, match="shape"):
-        dict(solver.solve_each([(torch.zeros(2, 99, dtype=torch.float64), None)]))
 
 
 def test_an_address_alone_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -312,6 +312,17 @@ def test_float32_calls_no_broken_row_rounding() -> None:
 # -- what OPTIMAL means ------------------------------------------------------------------------------------------------
 
 
+def test_the_objective_is_that_of_the_decision() -> None:
+    """Beside a loose row (4e20) what is left of w is a residue: it becomes zero, and the objective follows."""
+    program = Program(G=[[1.0], [4096.0], [2.0**-18]], h=[0.0, 4096.0, 2.0**-18 * 1e26], upper=1)
+    start = torch.tensor([[0.49, -1.0, -1.2, 1.1]])
+    y = torch.zeros(1, 1, dtype=torch.float64)
+    answer = DavisYin(program, 1.0, iterations=2000, tolerance=1e-9).solve(y, start=start)
+    assert answer.status.tolist() == [int(Status.OPTIMAL)]
+    assert answer.decision.tolist() == [[0.0]]
+    assert answer.objective.tolist() == [0.0]
+
+
 def test_a_block_in_small_units_is_not_forgotten() -> None:
     """w₁ ≤ 1e7, w₂ ≤ 1e-8, both pressed upwards: (5e6, 0) was called optimal."""
     program = Program(G=[[1.0, 0], [0, 1]], h=[1e7, 1e-8])

@@ -1,4 +1,4 @@
-"""`engine.hard.projection` and the kernel beside it, on faces in any units, against the projection in rational numbers."""
+"""`engine.hard.face` and the kernel beside it, on faces in any units, against the projection in rational numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import dflearn as dfl
-from dflearn.engine.hard import projection as faces
+from dflearn.engine.hard import face as faces
 from dflearn.engine.smoothed.cpu import SmoothedRows
-from dflearn.engine.smoothed.face import OFF, ROUNDED
+from dflearn.engine.smoothed.newton import OFF, ROUNDED
 
 
 def projection(M: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -58,7 +58,8 @@ def test_the_projection_is_that_of_rational_numbers(seed: int) -> None:
     check(M, v, *faces.projected(M, v), broken=1e-9, noise=1e-12)
     rows = SmoothedRows(dfl.Program(G=M, h=np.ones(len(M))))
     inside, in_force = np.ones((1, len(v)), np.uint8), np.ones((1, len(M)), np.uint8)
-    x, z = rows.project(inside, in_force, v[None])[0], rows.prices(inside, in_force, v[None])[0]
+    face = rows.face(inside, in_force, np.ones(1))
+    x, z = face.along(v[None])[0], face.prices(v[None])[0]
     check(M, v, x, z, broken=OFF, noise=ROUNDED)
 
 

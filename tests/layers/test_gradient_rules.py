@@ -14,11 +14,9 @@ from dflearn.errors import OptionError
 from dflearn.layers import AdaptiveImplicitMLE, BlackBox, Exact, ImplicitMLE, NegativeIdentity, Perturbed
 from dflearn.layers.base import Layer
 from dflearn.layers.gradient_rules import draw
-from dflearn.losses import Regret
 from dflearn.program import Instance, Program
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
-from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
 
 N = 4
 DTYPE = {"dtype": torch.float64}
@@ -217,34 +215,6 @@ def test_the_slope_is_that_of_the_multiplicative_optimum() -> None:
 
 
 # -- in training --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: BlackBox(HiGHS(RELAXED), 100.0),
-        lambda: NegativeIdentity(HiGHS(RELAXED), "norm"),
-        lambda: ImplicitMLE(HiGHS(RELAXED), 1.0, 100.0, 2),
-        lambda: AdaptiveImplicitMLE(HiGHS(RELAXED), 1.0, 2),
-        lambda: Perturbed(HiGHS(RELAXED), 0.3, 2, multiplicative=True),
-    ],
-    ids=["BlackBox", "NegativeIdentity", "ImplicitMLE", "AdaptiveImplicitMLE", "multiplicative"],
-)
-def test_a_checkpoint_resumes_bitwise(make: Any, tmp_path: Any) -> None:
-    from dflearn.models import Linear
-    from dflearn.training import fit
-
-    data = knapsack_data(24, 1)
-
-    def trained(epochs: int, **options: Any) -> Tensor:
-        model = Linear(FEATURES, ITEMS)
-        fit(model, Regret(make()), data, epochs=epochs, batch_size=8, **options)
-        return model.weight.detach()
-
-    whole = trained(4)
-    trained(2, checkpoint=tmp_path / "run.pt")
-    assert torch.equal(trained(4, checkpoint=tmp_path / "run.pt"), whole)
-    assert bool(whole.any())
 
 
 @pytest.mark.parametrize(

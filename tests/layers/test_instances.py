@@ -228,7 +228,7 @@ def test_refusals() -> None:
     with pytest.raises(OptionError, match="takes no q"):
         CvxpySmoothed(LINEAR, 0.5)(Y, Instance(q=q))
     with pytest.raises(ProgramError, match="use Gurobi"):
-        TopK(8, 3).solve(Y, Instance(q=FIELDS["q"]))
+        TopK(Program(A=np.ones((1, 8)), b=[3], upper=1, integer=True)).solve(Y, Instance(q=FIELDS["q"]))
     for field in ("q", "b", "upper"):
         wanted = Instance(**{field: FIELDS[field].clone().requires_grad_()})
         with pytest.raises(OptionError, match=f"no gradient in the instance's {field}"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.engine.cuda.errors import NotHere
+from dflearn.engine.cuda.nvrtc import NotHere
 from dflearn.engine.smoothed.gpu import SmoothedBlocks
 from dflearn.errors import ProgramError, ShapeError, SolverError
 from dflearn.layers import Smoothed
@@ -20,7 +20,7 @@ from dflearn.testing import check_layer
 from support.emulator import COMPILER, MISSING, Emulator, InBlocks
 from support.layer_examples import PROGRAMS
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason=MISSING)
+pytestmark = [pytest.mark.skipif(COMPILER is None, reason=MISSING), pytest.mark.xdist_group("layer on a GPU")]
 CPU = torch.device("cpu")
 SIMPLEX = Program(A=np.ones((1, 3)), b=[1], upper=1)
 

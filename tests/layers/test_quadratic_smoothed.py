@@ -11,7 +11,6 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from dflearn.engine.linear_algebra import curved
 from dflearn.errors import OptionError
 from dflearn.layers import CvxpySmoothed, Smoothed
 from dflearn.program import Instance, Program, Quadratic
@@ -23,14 +22,6 @@ from support import programs
 
 PORTFOLIO = programs.portfolio()
 Y = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-@pytest.fixture(autouse=True, params=["normal equations", "pattern of Q"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small programs take the one way, large and sparse ones the other: here all take both."""
-    if request.param == "pattern of Q":
-        monkeypatch.setattr(curved, "LEAST", 0.0)
-        monkeypatch.setattr(curved, "GAIN", np.inf)
 
 
 def curvature(program: Program, mu: float) -> np.ndarray:

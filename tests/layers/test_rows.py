@@ -31,7 +31,7 @@ def test_projection_onto_a_face(seed: int) -> None:
         face = matrix[in_force[i] == 1] * inside[i]
         x = v[i] * inside[i]
         wanted.append(factor[i] * (x - np.linalg.pinv(face, rcond=1e-10) @ (face @ x)))
-    found = rows.project(inside, rows.ordered(in_force), v, factor)
+    found = rows.face(inside, rows.ordered(in_force), np.ones(1)).on(v, factor)[0]
     np.testing.assert_allclose(found, np.array(wanted).reshape(v.shape), atol=1e-8)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import OptionError
 from dflearn.layers import DavisYin, Exact, Layer, Perturbed, Smoothed
-from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SmoothedSPOPlus, SPOPlus, labels
+from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SmoothedSPOPlus, SPOPlus, contrast
 from dflearn.models import Linear
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Solution
@@ -199,7 +199,7 @@ def test_annealing_makes_labels_anew() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "BYTES", 10 * N * 8)
+    monkeypatch.setattr(contrast, "BYTES", 10 * N * 8)
     loss = SmoothedSPOPlus(Counted(PROGRAM, 0.4))
     fit(model(), loss, DATA, epochs=4, batch_size=5)
     assert counted(loss) == len(DATA) + 3 * 10

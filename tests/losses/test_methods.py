@@ -215,20 +215,6 @@ def test_directions_of_a_degenerate_vertex_are_its_edges(program: dfl.Program) -
         assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
 
 
-def test_lava_finds_neighbours_of_tours_that_pivots_do_not_reach() -> None:
-    """Two roads at each of six cities, and no subtour: a tour meets many more constraints than it needs."""
-    roads = list(itertools.combinations(range(6), 2))
-    ends = np.array([[city in road for road in roads] for city in range(6)], float)
-    triples = [set(chosen) for chosen in itertools.combinations(range(6), 3) if 0 in chosen]
-    cuts = np.array([[-float(len(part & set(road)) == 1) for road in roads] for part in triples])
-    program = dfl.Program(A=ends, b=np.full(6, 2.0), G=cuts, h=np.full(len(cuts), -2.0), upper=1)
-    tour = {frozenset((i, (i + 1) % 6)) for i in range(6)}
-    w = np.array([float(frozenset(road) in tour) for road in roads])
-    few, found = (LAVA(program, directions=number)._found(w, program.own_sides) for number in (0, 100))
-    assert len(found) > 3 * len(few)
-    assert bool(program.is_feasible(torch.tensor(found)).all())
-
-
 def test_lava_keeps_the_contract() -> None:
     predicted, batch = example(CUBE_CUT)
     check_loss(LAVA(CUBE_CUT, 0.1), predicted, batch)

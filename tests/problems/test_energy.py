@@ -192,14 +192,6 @@ def test_reading_the_text_format(tmp_path: Path) -> None:
             Scheduling.read(path)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_synthetic_instances_have_a_schedule(seed: int) -> None:
-    problem = Scheduling.synthetic(6, 2, seed)
-    prices = torch.as_tensor(np.random.RandomState(seed).uniform(20, 80, (1, 48)))
-    HiGHS(problem.program).solve(prices).check((Status.OPTIMAL,))
-    assert Scheduling.synthetic(6, 2, seed) == problem
-
-
 @pytest.mark.parametrize(
     ("tasks", "capacities", "complaint"),
     [

@@ -28,7 +28,7 @@ CHAIN = (np.diag(np.full(40, 2.1)) - np.eye(40, k=1) - np.eye(40, k=-1))[SHUFFLE
         DEFINITE,
         FACTOR.T @ FACTOR,  # singular
         np.diag([1.0, 0, 2]),
-        sp.block_diag([DEFINITE, np.zeros((2, 2)), [[3.0]]]),
+        sp.block_diag([sp.coo_array(DEFINITE), np.zeros((2, 2)), [[3.0]]]),
         CHAIN,
         np.diag([1e-6, 1, 1e6]) @ (np.eye(3) + 0.5 * np.ones((3, 3))) @ np.diag([1e-6, 1, 1e6]),
     ],

@@ -12,9 +12,12 @@ from support import browser
 from support.study_records import study
 
 CHROMIUM = browser.find()
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium (.ci/run does it)"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium (.ci/run does it)"
+    ),
+    pytest.mark.xdist_group("page"),  # one browser for all of them
+]
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +86,6 @@ def test_sorts_by_a_click_on_a_head(tab: browser.Browser, page: Path) -> None:
     assert tab.evaluate("document.querySelectorAll('[aria-sort]').length") == 1
 
 
-def test_empty_cells_stay_last(tab: browser.Browser, page: Path) -> None:
-    tab.open(page)
-    tab.evaluate(f"{RESULTS}.tBodies[0].rows[3].cells[6].textContent = ''")
-    for _ in range(2):
-        tab.click(f"{RESULTS}.querySelectorAll('th button')[6]")
-        cells = column(tab, 6)
-        assert cells[-1] == ""
-        assert "" not in cells[:-1]
-
-
 def test_buttons_pick_the_rows_of_a_problem(tab: browser.Browser, page: Path) -> None:
     tab.open(page)
     everything = len(column(tab, 1))
@@ -100,19 +93,3 @@ def test_buttons_pick_the_rows_of_a_problem(tab: browser.Browser, page: Path) ->
     assert set(column(tab, 1)) == {"SP-10"}
     tab.click("document.querySelector('.choice button')")
     assert len(column(tab, 1)) == everything
-
-
-def test_light_and_dark(tab: browser.Browser, page: Path) -> None:
-    brightness = """(() => {
-      const shade = color => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0) / 765;
-      const body = getComputedStyle(document.body), svg = document.querySelector('figure svg');
-      return [shade(body.backgroundColor), shade(body.color), getComputedStyle(svg).filter];
-    })()"""
-    tab.open(page)
-    paper, ink, turned = tab.evaluate(brightness)
-    assert paper > 0.9 > 0.3 > ink
-    assert turned == "none"
-    tab.open(page, dark=True)
-    paper, ink, turned = tab.evaluate(brightness)
-    assert paper < 0.2 < 0.7 < ink
-    assert turned == "invert(1) hue-rotate(180deg)", "dark lines on nothing become light ones"

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dflearn.errors import OptionError
 from dflearn.report import style
 from dflearn.report.page import Page, inline_svg
-from dflearn.report.render import render, seed_list, with_deviation
+from dflearn.report.render import render
 from dflearn.studies import figures
-from dflearn.studies.summary import summarize
 from support.html_reader import read
-from support.study_records import record
 
 
 def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> None:
@@ -24,7 +21,7 @@ def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> N
     page.table(["method", "regret"], [["a<b", "0.5"], ["c", "0.25"]], choose=0)
     page.text("Small print.", faint=True)
     page.items([("word", "line < other")])
-    page.figure(figures.learning_curves({"a": [3, 2, 1], "b": [2, 2, 2]}, "regret", floor=0.5), "Curves", "Title")
+    page.figure(figures.learning_curves({"a": [3, 2, 1], "b": [2, 2, 2]}, "regret"), "Curves", "Title")
     page.gallery([(figures.learning_curves({"a": [3, 2, 1]}, "regret"), "first")])
     page.folded("more", "a < b")
     path = page.write(tmp_path / "new" / "index.html")
@@ -56,36 +53,6 @@ def test_curves_that_stand_still_or_diverge() -> None:
         assert [text.get_text() for text in axes.texts] == (["a"] if curve[-1] == curve[-1] else [])
 
 
-def test_figures_hold_one_artist_per_method() -> None:
-    curves = figures.learning_curves({"a": [1.0, 0.5], "b": [1.0, 0.7]}, "regret", floor=0.2)
-    assert [line.get_label() for line in curves.axes[0].lines] == ["a", "b", "deciding with E[y | x]"]
-    edges = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
-    paths = {"optimal": (np.array([1, 0, 1, 0]), 2.0), "other": (np.array([0, 1, 0, 1]), 3.0)}
-    grid = figures.grid_paths(edges, (2, 2), np.array([1.0, 2, 1, 1]), paths)
-    assert [axes.get_title() for axes in grid.axes] == ["optimal: 2.00", "other: 3.00"]
-    assert all(len(axes.lines) == 6 for axes in grid.axes), "four edges and two on the path"
-
-
-def test_methods_have_one_look() -> None:
-    assert style.parts("SCE^DYS clean") == ("SCE", "DYS", "clean")
-    assert style.color_of("SCE^DYS") == style.color_of("SCE^relax") != style.color_of("SPO+^DYS")
-    assert style.color_of("mine") == style.SKY, "the same in every process"
-    assert style.marker_of("mine^other") == style.marker_of("yours^other") != style.marker_of("mine")
-
-
-def test_points_beyond_the_edge_are_named_with_their_number() -> None:
-    records = [record("SP-5", f"m{k}", 1, 0.1 + 0.001 * k, 1.0 + k) for k in range(12)]
-    summaries = summarize([*records, record("SP-5", "lost", 1, 5.0, 2.0)])
-    axes = figures.trade_off(summaries, "regret").axes[0]
-    assert axes.get_ylim()[1] < 0.5
-    assert [text.get_text() for text in axes.texts if not text.get_text().isdigit()] == ["5 ↑"]
-    (legend,) = axes.figure.legends
-    named = dict(text.get_text().split() for text in legend.get_texts())
-    assert [named[str(k + 1)] for k in range(13)] == [s.method for s in summaries]
-    bars = figures.regret_bars(summaries, "regret").axes[0]
-    assert [text.get_text() for text in bars.texts] == ["5 → "]
-
-
 def test_files(tmp_path: Path) -> None:
     figure = figures.learning_curves({"a": [3, 2, 1]}, "regret")
     written = style.write_figure(figure, tmp_path / "new", "curve", ["pdf", "svg", "png"])
@@ -93,14 +60,6 @@ def test_files(tmp_path: Path) -> None:
     assert [path.read_bytes()[:4] for path in written] == [b"%PDF", b"<?xm", b"\x89PNG"]
     with pytest.raises(OptionError, match="written as pdf, svg, png, got gif"):
         style.write_figure(figure, tmp_path, "curve", ["gif"])
-
-
-def test_names_of_lines_stay_beside_the_axes() -> None:
-    axes = figures.learning_curves({f"m{k}": [1.0, 0.1 + 0.0001 * k] for k in range(8)}, "regret").axes[0]
-    heights = sorted(text.get_position()[1] for text in axes.texts)
-    assert heights[0] >= 0
-    assert heights[-1] <= 1
-    assert np.diff(heights).min() > 0.05
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -132,10 +91,3 @@ def test_latex() -> None:
     assert lines[4] == r"SPO+\textsuperscript{p=5\%} x & 1 $\pm$ 2 \\"
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
     assert all("regret" in render(HEADER, [], form) for form in ("text", "markdown", "latex"))
-
-
-def test_words() -> None:
-    assert seed_list((5, 1, 2, 3)) == "1-3, 5"
-    assert seed_list([7]) == "7"
-    assert with_deviation(0.5, 0.1, 2) == "0.5000 ± 0.1000"
-    assert with_deviation(0.5, 0.0, 1) == "0.5000"

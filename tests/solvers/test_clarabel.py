@@ -116,3 +116,11 @@ def test_blocks_have_units_of_costs_of_their_own() -> None:
         program = Program(G=[[0, 0.375, 0, 0], [0, 0, -0.43, 0]], h=[1e-8, 2e8], upper=[1e-7, 6e-8, 2.7e8, 4e8], Q=Q)
         found = solved(program, [384.0, -16.0, *c])
         np.testing.assert_allclose(found, [0.0, 1e-8, *wanted], rtol=1e-9, atol=1e-14)
+
+
+def test_the_unit_of_a_row_is_no_unit_of_its_variables() -> None:
+    """One row with entries of 4e16, and variables of 1e-9 whose costs per square are 1e9."""
+    Q, c = np.array([[6.8e9, -1.8e9], [-1.8e9, 3.4e9]]), np.array([-1.125, -3.375])
+    program = Program(G=[[3.6e16, 0.0]], h=[2e8], upper=[1.5e-8, 3e-8], Q=Q)
+    found = HiGHS(program).solve(torch.tensor(c)).check((Status.OPTIMAL,))
+    np.testing.assert_allclose(found.decision, np.linalg.solve(Q, -c), rtol=1e-9)  # nothing binds

@@ -13,13 +13,11 @@ import torch
 from dflearn.errors import MissingExtraError, ProgramError
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.program.sides import Sides
-from dflearn.solvers import recognition
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.recognition import best_solver
 from dflearn.solvers.scip import SCIP
-from dflearn.solvers.task import DecisionTask
+from dflearn.solvers.task import DecisionTask, best_solver
 from dflearn.testing.optimality import check_optimal
 from support import programs
 from support.reference import clarabel_smoothed
@@ -214,7 +212,7 @@ def test_who_solves_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(best_solver(program), SCIP)
     monkeypatch.setattr(SCIP, "__init__", missing)
     with pytest.raises(MissingExtraError, match="install Gurobi"):
-        recognition.best_solver(program)
+        best_solver(program)
 
 
 def test_a_face_without_unknowns_asks_lapack_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -273,3 +271,22 @@ def test_scip_proves_small_optima() -> None:
     ):
         found = SCIP(program).solve(torch.tensor(costs, dtype=torch.float64)).check((Status.OPTIMAL,))
         np.testing.assert_allclose(found.decision, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [Gurobi, SCIP])
+def test_independent_parts_are_solved_apart_where_the_whole_is_not_proven(make: type[Gurobi] | type[SCIP]) -> None:
+    """Costs of 1e8 beside 1e-8: no tolerance of a back end sees both."""
+    small = np.array([[2.9, 0.5, 1.9], [0.5, 2.5, 0.5], [1.9, 0.5, 1.8]]) * 1e-8
+    Q = np.zeros((4, 4))
+    Q[:3, :3], Q[3, 3] = small, 1e9
+    c = torch.tensor([[-3e-8, 3e-8, 1.5e-8, 3e8], [3e-8, -9e-8, 1.5e-8, -3e8]], dtype=torch.float64)
+    upper = [2, 2, 2, 1]
+    program = Program(G=[[-4, -1, 4, 0], [4, -3, 1, 0], [0, 0, 0, 1]], h=[-4, 2, 1.5], upper=upper, integer=True, Q=Q)
+    found = make(program).solve(c).check((Status.OPTIMAL,))
+    points = np.array(list(itertools.product(*(range(most + 1) for most in upper))), float)
+    points = points[(program.h[:, None] >= program.G @ points.T).all(0)]
+    for costs, w in zip(c.numpy(), found.decision.numpy(), strict=True):
+        values = [points[:, part] @ costs[part] + 0.5 * np.einsum("ij,jk,ik->i", points[:, part], Q[part][:, part], points[:, part])
+                  for part in (slice(0, 3), slice(3, 4))]  # fmt: skip
+        best = points[values[0].argmin(), :3], points[values[1].argmin(), 3:]
+        np.testing.assert_array_equal(w, np.concatenate(best))

@@ -64,8 +64,6 @@ def test_highs_solves_instances_with_infinite_bounds() -> None:
     solver = FewRowLP(programs.knapsack(3).relax())
     own, y = Instance(upper=torch.full((1, 3), torch.inf)), torch.ones(1, 3)
     found, wanted = solver.solve(y, own), solver.general.solve(y, own)
-    assert found.fallback is not None
-    assert found.fallback.all()
     torch.testing.assert_close(found.objective, wanted.objective)
 
 

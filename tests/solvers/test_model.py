@@ -14,9 +14,8 @@ from dflearn.errors import MissingExtraError, OptionError, ProgramError, ShapeEr
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Basis, Status
 from dflearn.solvers.gurobi import Gurobi
-from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.model import ModelSolver
-from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.highs import HiGHS, ModelSolver
+from dflearn.solvers.task import best_solver
 from dflearn.solvers.wrappers import Parallel
 from support import programs
 from support.forked import solved_in_child
@@ -346,6 +345,25 @@ def test_a_big_m_that_lets_tolerances_open_nothing(large: float) -> None:
     for make in (*BACK_ENDS, best_solver):
         answer = make(program).solve(torch.tensor([1.0, 1, 0, 0, 0], dtype=torch.float64)).check((Status.OPTIMAL,))
         assert answer.objective.item() == pytest.approx(1 + 0.988234976185236 - (limit - demand - other), rel=1e-9)
+
+
+@pytest.mark.parametrize(("large", "limit"), [(1745408.12, 4.593241064168047), (12782935264.43, np.inf)])
+def test_a_big_m_does_not_hide_the_best_plants(large: float, limit: float) -> None:
+    """Two plants for three customers: HiGHS called both plants, or a dearer one, optimal. By enumeration."""
+    demand, opened = np.array([1.03, 1.98, 2.39]), np.array([865.0, 755.0])
+    carried = np.array([[101.5, 141.7, 208.6], [254.9, 98.4, 193.9]])
+    row, eye = np.ones(3), np.eye(3)
+    program = Program(
+        A=np.hstack([np.zeros((3, 1)), eye, np.zeros((3, 1)), eye]), b=demand,
+        G=[[-large, *row, 0, *0 * row], [0, *0 * row, -large, *row], [0, *0 * row, 0, *row]], h=[0, 0, limit],
+        upper=[1, *np.inf * row, 1, *np.inf * row], integer=[0, 4],
+    )  # fmt: skip
+    costs = torch.tensor([opened[0], *carried[0], opened[1], *carried[1]])
+    both = opened.sum() + carried.min(0) @ demand  # without the limit, which then does not bind
+    alone = opened + np.where([True, demand.sum() <= limit], carried @ demand, np.inf)
+    for make in (*BACK_ENDS, best_solver):
+        answer = make(program).solve(costs).check((Status.OPTIMAL,))
+        assert answer.objective.item() == pytest.approx(min(both, *alone), rel=1e-9)
 
 
 def test_a_variable_that_rows_fix_at_zero_has_a_unit() -> None:

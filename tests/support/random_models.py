@@ -9,7 +9,7 @@ import torch
 
 import dflearn as dfl
 
-COUNT = 30  # random models per front end
+COUNT = 12  # random models per front end
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from dflearn.errors import DataError
-from dflearn.tables.encoding import Encoding
+from dflearn.tables.columns import Encoding
 from dflearn.tables.tables import MixedTable, Table, read_mixed, read_table
 
 ROWS, TRAIN = 60, 45
@@ -72,13 +72,13 @@ def test_each_kind_against_pandas_and_scikit_learn() -> None:
     at = held["at"].dt
     np.testing.assert_allclose(found["at trend"], (held["at"] - held["at"][0]).dt.total_seconds() / 86400, atol=1e-9)
     years = (at.day_of_year - 1) / np.where(at.is_leap_year, 366, 365)
-    for part, phase in {"weekday": at.day_of_week / 7, "hour": at.hour / 24}.items():
-        np.testing.assert_allclose(found[f"at {part} sine"], np.sin(2 * np.pi * phase), atol=1e-9)
-        np.testing.assert_allclose(found[f"at {part} cosine"], np.cos(2 * np.pi * phase), atol=1e-9)
-    assert "at year sine" not in found  # 45 rows span 313 days, not the year
-    whole = encoded(held)
-    assert list(whole) == [*list(found)[:-2], "at year sine", "at year cosine", *list(found)[-2:]]
-    np.testing.assert_allclose(whole["at year sine"], np.sin(2 * np.pi * years), atol=1e-9)
+    for wave, phase in (("year", years), ("hour", at.hour / 24)):
+        np.testing.assert_allclose(found[f"at {wave} sine"], np.sin(2 * np.pi * phase), atol=1e-9)
+        np.testing.assert_allclose(found[f"at {wave} cosine"], np.cos(2 * np.pi * phase), atol=1e-9)
+    for number, day in enumerate(("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")):
+        np.testing.assert_array_equal(found[f"at {day}"], at.day_of_week == number)
+    short = encoded(held, np.arange(20))  # 134 days: less than half a year, of which a wave cannot be told from a trend
+    assert list(short) == [name for name in found if " year " not in name]
     assert list(found)[:2] == ["load", "load missing"]
     assert not [name for name in found if name.startswith("site")]
     assert "'site' has the same value in all rows trained on" in Encoding.of(table(held)).notes[0]
@@ -391,3 +391,14 @@ def test_types_of_pandas() -> None:
     kinds = [column.kind for column in Encoding.of(table(held)).columns]
     assert kinds == ["number", "boolean", "category", "time", "number"]
     assert np.isfinite(encoded(held).to_numpy()).all()
+
+
+def test_codes_that_pandas_read_as_numbers_are_none_of_the_categories() -> None:
+    """1 may be 1, 01 or 001, so it is not taken as the category 1, and a note says so."""
+    encoding = Encoding.of(table(pd.DataFrame({"zone": ["01", "1", "10", "02"] * 5, "v": range(20)})))
+    for cells in ([1, 10], [1.0, 10.0]):
+        new = table(pd.DataFrame({"zone": cells, "v": [3, 4]}))
+        assert encoding(new)[:, :4].sum() == 0
+        (note,) = encoding.remarks(new)
+        assert "holds 1, a number, and the rows trained on codes such as '01' (2 such rows)" in note
+        assert "none of its categories" in note

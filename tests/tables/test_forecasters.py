@@ -15,10 +15,21 @@ from sklearn.tree import DecisionTreeRegressor
 from dflearn.data import DecisionDataset
 from dflearn.errors import DataError, OptionError
 from dflearn.models import Standardize, Trees, predict
-from dflearn.tables import boosting, linear
-from dflearn.tables.combination import Combination, Estimator, Given
+from dflearn.tables import linear, stack
 from dflearn.tables.cross_fitting import folds_of
-from dflearn.tables.forecasters import Boosting, Forecaster, Huber, Own, Ridge as OurRidge, Rows, forecasters_of
+from dflearn.tables.forecasters import (
+    Boosting,
+    Combination,
+    Estimator,
+    Forecaster,
+    Given,
+    Huber,
+    Own,
+    Ridge as OurRidge,
+    Rows,
+    as_trees,
+    forecasters_of,
+)
 
 
 def data(rows: int = 60, k: int = 4, p: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,7 +63,7 @@ def test_trees_are_scikit_learns() -> None:
     """To the last digits, with missing values, and after a way through a state."""
     x, y = data(300)
     x[::7, 1] = torch.nan
-    trees = boosting.as_trees(boosting.fitted(x, y, None, 20, random_state=3), 20, linear.units_of(y))
+    trees = as_trees(Boosting(number=20, seed=3).models(Rows(x, y, None)), 20, linear.units_of(y))
     new, _ = data(100, seed=1)
     new[::3, 1], new[::5, 0] = torch.nan, torch.nan
     for j in range(3):
@@ -78,7 +89,7 @@ def test_no_row_is_forecast_by_a_model_that_saw_it(forecaster: Forecaster, order
     folds = folds_of(np.arange(80), ordered=ordered, gap=2 if ordered else 0, seed=0)
     rows = np.concatenate([own for _, own in folds])
     assert len(folds) == 4
-    assert sorted(rows) == (list(range(27, 80)) if ordered else list(range(80)))
+    assert sorted(rows) == (list(range(32, 80)) if ordered else list(range(80)))
     plain = forecaster.cross_fit(Rows(x, y, None), folds)[1]
     for changed in (40, 55):
         other = y.clone()
@@ -87,7 +98,7 @@ def test_no_row_is_forecast_by_a_model_that_saw_it(forecaster: Forecaster, order
         near = torch.isclose(plain, moved, rtol=1e-3, atol=1e-3).all(1)  # trees are fitted in other units
         same = [row for row, one in zip(rows, near, strict=True) if one]
         assert changed in same
-        assert not ordered or set(range(27, changed + 3)) <= set(same)
+        assert not ordered or set(range(32, changed + 3)) <= set(same)
         assert len(same) < len(rows)
 
 
@@ -165,11 +176,11 @@ def test_an_estimator_of_ones_own_is_loaded_only_by_those_who_trust_it() -> None
     x, y = data(20)
     part = Estimator(3, Mean().fit(x.numpy(), y.numpy()))
     state = Combination({"mean": part}, 4, 3).state_dict()
+    plan = {"parts": [["mean", "estimator"]], "features": 4, "costs": 3, "positive": 0, "scenarios": 0}
     with pytest.raises(DataError, match=r"holds objects of .*Mean, whose code loading would run.*trust=True"):
-        Combination.of({"parts": [["mean", "estimator"]], "features": 4, "costs": 3, "positive": 0}).load_state_dict(
-            state
-        )
-    plan = {"parts": [["mean", "estimator"]], "features": 4, "costs": 3, "positive": 0}
+        Combination.of(plan).load_state_dict(state)
+    with pytest.raises(DataError, match=r"1000000000 scenarios, and 100 are the most"):
+        Combination.of(plan | {"scenarios": 10**9})
     trusted = Combination.of(plan, trust=True)
     trusted.load_state_dict(state)
     torch.testing.assert_close(trusted(x), y.mean(0).expand(20, 3))
@@ -202,10 +213,10 @@ def test_trees_on_a_gradient_lower_the_loss_and_are_kept_as_arrays() -> None:
         return float(off.square().mean()), 2 * off / unit / off.numel()
 
     start = y.mean(0).expand_as(y)
-    trees = boosting.together(boosting.on_gradient(x, start, loss, rounds=15), 3)
+    trees = stack.on_gradient(x, start, loss, rounds=15)
     trees.check(4)
     assert loss(start + trees(x))[0] < 0.75 * loss(start)[0]
-    assert boosting.together([], 3)(x).abs().sum() == 0
+    assert stack.as_sum([], 3)(x).abs().sum() == 0
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -160,7 +160,7 @@ def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Regret(BlackBox(solver, step=10))" in shown
     assert "Huang and Gupta (2024)" in shown
     assert main(["methods", "nothing"]) == 1
-    assert "dfl methods lists them" in capsys.readouterr().err
+    assert "dfl methods lists the names" in capsys.readouterr().err
 
 
 def test_a_composition_says_that_it_brings_its_layer() -> None:

@@ -74,7 +74,8 @@ def test_unusual_cells_are_said(result: TrainResult, tables: Tables) -> None:
         model.predict(row | {"zone": "x"})
     as_pandas_reads = pd.DataFrame({"rain": [0.1, 0.2], "zone": [1, 10]})
     with pytest.warns(
-        UserWarning, match=r"'zone' holds 1, a number, and the rows trained on codes such as '01' \(2 such rows\): read"
+        UserWarning,
+        match=r"'zone' holds 1, a number, and the rows trained on codes such as '01' \(2 such rows\): taken as none of its categories; read",
     ):
         model.decide(as_pandas_reads)
     assert "read the column as text" in str(dfl.decide(model, as_pandas_reads))
@@ -112,7 +113,7 @@ def test_dfl_evaluate_takes_a_model_beside_forecasts(
     tested = result.tested[result.chosen].absolute_regret
     assert document["predictions"]["m.dfl"]["metrics"]["absolute_regret"]["value"] == pytest.approx(tested)
     assert main(asked) != 0
-    assert "m.dfl is a model, which predicts from features: add --features TABLE" in capsys.readouterr().err
+    assert "m.dfl is a model and predicts from features: add --features TABLE" in capsys.readouterr().err
 
 
 def test_errors_say_what_to_write(result: TrainResult, tables: Tables) -> None:
@@ -122,10 +123,8 @@ def test_errors_say_what_to_write(result: TrainResult, tables: Tables) -> None:
             dfl.decide(wrong, x)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"losses are several names: write losses=\['sce'\]"):
         dfl.train(program(), x, y, losses="sce")
-    with pytest.raises(
-        OptionError, match=r"got a DecisionFocusedRegressor: of an estimator, pass estimator\.predict\(X\)"
-    ):
-        dfl.evaluate(result.model, program(), result.data)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="or a fitted estimator in scikit-learn's conventions; got a Program"):
+        dfl.evaluate(program(), program(), result.data)
     with pytest.raises(DataError, match=r"write batch\.features"):
         result.data.batch()[0]
 

@@ -18,13 +18,14 @@ from sklearn.preprocessing import StandardScaler
 
 import dflearn as dfl
 from dflearn.errors import DataError
-from dflearn.tables import candidates, choice, forecasters, linear, stack, tuning
-from dflearn.tables.combination import Combination
+from dflearn.tables import candidates, choice, cross_fitting, forecasters, linear, stack
 from dflearn.tables.cross_fitting import Candidate
+from dflearn.tables.forecasters import Combination
 
 QUICK: dict[str, Any] = {
     "losses": ("sce",), "forecasters": ["ridge", "boosting"], "epochs": 3, "progress": False, "minutes": None
 }  # fmt: skip
+pytestmark = pytest.mark.xdist_group("pipeline")  # what they share is made once
 LP = """\
 Minimize
  cost: 1 a + 1 b + 1 c
@@ -137,7 +138,7 @@ def test_refitting_uses_all_rows_and_the_chosen_settings(
 
 @pytest.mark.parametrize(("rows", "size", "epochs"), [(160, 38, 32), (160, 600, 8), (160, 6000, 4), (10_000, 38, 4)])
 def test_steps_are_counted(rows: int, size: int, epochs: int) -> None:
-    assert tuning.epochs_for(rows, size) == epochs
+    assert linear.epochs_for(rows, size) == epochs
 
 
 # -- a forecast that the user has -----------------------------------------------------------------------------------
@@ -319,18 +320,41 @@ def test_drift_votes_against_trees_and_a_forecast_that_is_there_is_kept_if_as_go
     base = rng.exponential(size=100)
     little, much = base - 0.01 + rng.normal(0, 0.3, 100), base - 0.5
     ridge, boosting = candidate("ridge", base), candidate("boosting", little - little.mean() + base.mean() - 0.01, True)
-    assert choice.best_ordinary([boosting, ridge], drifts=False) is ridge  # the simplest of equals
-    assert choice.best_ordinary([ridge, boosting], drifts=False, equal=True) is boosting
+    assert choice.best_ordinary([ridge, boosting], drifts=False) is boosting  # both are forecasts: the better one
+    assert choice.best_ordinary([boosting, ridge], drifts=True) is ridge
     clear = base - 0.1 + rng.normal(0, 0.6, 100)
     clear += (
         base.mean() - 1.5 * choice.error_of(base - clear) - clear.mean()
     )  # better by one and a half standard errors
-    trees = candidate("boosting", clear, True)
-    assert choice.best_ordinary([ridge, trees], drifts=False) is trees
-    assert choice.best_ordinary([ridge, trees], drifts=True) is ridge
+    assert choice.best_ordinary([ridge, candidate("boosting", clear, True)], drifts=True).trees
     better, yours = candidate("boosting", much, True), candidate("your forecast", base)
     assert choice.best_ordinary([yours, better], drifts=True) is better
-    assert choice.best_ordinary([yours, boosting], drifts=False, equal=True) is yours
+    assert choice.best_ordinary([boosting, yours], drifts=False) is yours
     x = rng.normal(size=(100, 2))
     assert not choice.drifting(x[:80], x[80:])
     assert choice.drifting(x[:80], x[80:] + np.array([0, 5]))
+    clock = np.column_stack([x, np.arange(100)])  # days since the first are always beyond those before
+    assert not choice.drifting(clock[:80], clock[80:])
+
+
+# -- a budget of exact solves ---------------------------------------------------------------------------------------
+
+
+def test_few_exact_solves_leave_fewer_rows_to_choose_by_and_a_note(
+    program: dfl.Program, tables: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    solve = cross_fitting.solve_cached
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        counted.append(len(arguments[1]))
+        return solve(*arguments, **options)
+
+    monkeypatch.setattr(cross_fitting, "solve_cached", counting)
+    result = dfl.train(program, **tables, **QUICK, solves=400)
+    assert 200 < sum(counted) < 600
+    (note,) = [note for note in result.notes if "exact solves" in note]
+    rows = len(result.validation[result.chosen].regrets)
+    assert note == f"choices were made on {rows} of 90 rows left out, for some 400 exact solves: see solves="
+    assert rows < 60
+    assert not [note for note in dfl.train(program, **tables, **QUICK, solves=10**6).notes if "exact solves" in note]

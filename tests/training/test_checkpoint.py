@@ -14,10 +14,11 @@ from torch import nn
 
 import dflearn as dfl
 from dflearn.errors import CheckpointError, StorageError
+from dflearn.layers import AdaptiveImplicitMLE
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
-from dflearn.losses import LAVA, LODL, MSE, SCE, CostSensitive, FenchelYoung, Loss, SPOPlus
+from dflearn.losses import LAVA, LODL, MSE, SCE, CostSensitive, FenchelYoung, Loss, Regret, SPOPlus
 from dflearn.models import MLP, Linear
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver
@@ -66,6 +67,7 @@ LOSSES: dict[str, Callable[[], Loss]] = {
     "HiGHS, warm starts": lambda: SPOPlus(Exact(HiGHS(RELAXED))),
     "Perturbed, warm starts": lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2)),
     "Smoothed, warm starts": lambda: SCE(Smoothed(RELAXED, mu=1.0)),
+    "a step that adapts": lambda: Regret(AdaptiveImplicitMLE(HiGHS(RELAXED), 1.0, 2)),
     "Pooled": lambda: SPOPlus(Exact(Pooled(HiGHS(PROGRAM), 0.3))),
     "Pooled, warm starts": lambda: SCE(Exact(Pooled(HiGHS(RELAXED), 0.3, per="batch"))),
     "a solver with a state": lambda: SPOPlus(Exact(Lazy(HiGHS(RELAXED)))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -24,18 +25,18 @@ examples:
   dfl decide --model model.dfl --features new.csv --out decisions.csv
   dfl run experiment.toml
 
-With --json, every command writes one JSON document to stdout instead of its text, and everything else to stderr.
-Exit status: 0 done; 1 an error, in one line on stderr; 2 wrong usage; 130 interrupted."""
+With --json, a command prints one JSON document in place of text; notes and progress
+go to stderr.
+Exit status: 0 done; 1 error (one line on stderr); 2 wrong usage; 130 interrupted."""
 
 # The commands of each module, which is imported when one of them is called; a command is the class of its name.
 COMMANDS = {
-    "tools": ("demo", "bench", "completion"),
+    "tools": ("demo", "compile", "bench", "completion"),
     "train": ("train", "decide"),
     "data": ("problems", "generate", "label", "methods"),
     "evaluate": ("evaluate",),
     "doctor": ("doctor",),
     "studies": ("run", "status", "export", "report"),
-    "compile": ("compile",),
     "paper": ("list", "table", "summary", "all", "cost", "figure", "report"),
 }
 
@@ -52,7 +53,7 @@ def application() -> App:
         result_action="return_value",
         default_parameter=Parameter(negative=(), allow_repeating=True, show_default=False),
     )
-    app.command(App(name="paper", help="Make the paper's tables and figures anew."))
+    app.command(App(name="paper", help="Reproduce the paper's tables and figures."))
     for module, names in COMMANDS.items():
         for name in names:
             place = app["paper"] if module == "paper" else app
@@ -75,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = app(words)
     except CycloptsError as error:
-        message = error_text(error).replace("requires an argument", "is missing, or has no value")
+        message = re.sub(r'^Command ".*?" parameter ', "", error_text(error))
+        message = message.replace("requires an argument", "is missing, or has no value")
         remedy = f"{called} --help"
         if "--json" in words:
             print_document(called, {"error": {"type": "UsageError", "message": message, "remedy": remedy}})

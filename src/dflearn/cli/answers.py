@@ -27,6 +27,8 @@ OPTIONS = {
     r"pass ordered=True": "add --ordered",
     r"pass ordered='([^']*)'": r"add --ordered \1",
     r"leave out ordered or groups": "leave out --ordered or --groups",
+    r"^forecasters are": "--forecasters are",
+    r"see (minutes|solves)=": r"see --\1",
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
     r"trust=True": "--trust-code",

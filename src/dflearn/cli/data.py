@@ -15,7 +15,7 @@ from dflearn.report.render import render
 
 
 class Problems(Command):
-    """List the named problems and their sizes."""
+    """List the generated problems and their sizes."""
 
     def run(self) -> Answer:
         header = ["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"]
@@ -27,46 +27,44 @@ class Problems(Command):
             problems.append(dict(zip(header, (name, program.sense, *sizes), strict=True)))
         forms = {form.form: form.about for form in dfl.problems.problem_forms()}
         others = "\n".join(f"  {form:<34}{about}" for form, about in forms.items())
-        text = f"{render(header, rows)}\n\nothers, by name at any size:\n{others}"
+        text = f"{render(header, rows)}\n\nProblems of any size, by name:\n{others}"
         return Answer(text, {"problems": problems, "forms": forms})
 
 
 class Generate(NamedProblem):
-    """Draw features and costs of a named problem: dfl generate SP-5 --seed 1 --out data.npz"""
+    """Draw features and costs of a generated problem.
+
+    example: dfl generate SP-5 --seed 1 --out data.npz
+    """
 
     problem: str = field(kw_only=False)
-    """a name such as SP-5, KP-100, CFL-50 or TopK-10x2; see dfl problems"""
-    features: int | None = None
-    """number of features (default: as in the paper)"""
+    """a name such as SP-5, KP-100, CFL-50 or TopK-10x2; dfl problems lists them"""
     count: Positive = 2000
     """number of instances (default: 2000)"""
-    draw: int | None = None
-    """seed: draw data afresh for the problem that --seed gives"""
     out: Path
     """the .npz file to write"""
 
     def run(self) -> Answer:
         check_writable(self.out)
         problem = self.named_problem()
-        count = len(dataset := problem.generate(self.count, self.draw))
+        count = len(dataset := problem.generate(self.count))
         dataset.save(self.out)
         text = f"{self.out}: {count} instances of {problem.name}, seed {problem.seed}"
-        document = {"out": self.out, "problem": problem.name, "seed": problem.seed, "instances": count}
-        return Answer(text, document)
+        return Answer(text, {"out": self.out, "problem": problem.name, "seed": problem.seed, "instances": count})
 
 
 class Label(NamedProblem, Workers, Cache):
-    """Compute the optimal decision of every instance: dfl label data.npz --workers 2 --out labelled.npz
+    """Compute the optimal decision of every instance.
 
-    Solves are remembered: an interrupted run goes on where it stopped.
+    example: dfl label data.npz --workers 2 --out labelled.npz
+
+    Results are stored: after an interruption, the same command continues.
     """
 
     data: Path = field(kw_only=False)
-    """a file that dfl generate or DecisionDataset.save wrote"""
-    features: int | None = None
-    """number of features (default: as in the paper)"""
+    """a data file of dfl generate or DecisionDataset.save"""
     relaxed: bool = False
-    """drop integrality: labels to train on, not to judge by"""
+    """solve the LP relaxation; such labels are for training, not for evaluation"""
     out: Path
     """the .npz file to write"""
 
@@ -87,13 +85,17 @@ class Label(NamedProblem, Workers, Cache):
 
 
 class Methods(Command):
-    """List the losses by name, with what each needs and costs; dfl methods pg lava: more about these.
+    """List the losses by name, with the data and the solves that each needs.
 
-    dfl train --loss NAME and DecisionFocusedRegressor(loss=NAME) take the names.
+    examples:
+      dfl methods
+      dfl methods pg lava      (details of two methods)
+
+    dfl train --loss NAME and DecisionFocusedRegressor(loss=NAME) take these names.
     """
 
     names: tuple[str, ...] = field(default=(), kw_only=False)
-    """methods to tell more about, by any of their names"""
+    """methods to describe in detail (default: a table of all)"""
 
     def run(self) -> Answer:
         from dflearn.tables.methods import METHODS
@@ -110,6 +112,6 @@ class Methods(Command):
             called = name.lower()
             found = [one for one in METHODS if called in (one.name.lower(), one.study.lower(), one.pyepo.lower())]
             if not found:
-                raise OptionError(f"no method is named {name!r}; dfl methods lists them")
+                raise OptionError(f"no method is named {name!r}: dfl methods lists the names")
             chosen += found
         return Answer("\n\n".join(map(str, chosen)), {"methods": [one.as_dict() for one in chosen]})

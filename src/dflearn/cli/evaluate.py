@@ -18,62 +18,51 @@ if TYPE_CHECKING:
 
 
 class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
-    """Judge predicted costs by the regret of the decisions they lead to.
+    """Measure predicted costs by the regret of their decisions.
 
     examples:
-      dfl evaluate predictions.csv --data labelled.npz
       dfl evaluate --program model.mps --costs y.csv --predictions old.csv new.csv --id day
       dfl evaluate --program model.mps --costs y.csv --predictions old.csv model.dfl --features x.csv
+      dfl evaluate predictions.csv --data labelled.npz
 
-    A .csv file has one row per instance and one column per cost; a header is optional, and if it calls the
-    first column id, rows are matched by instance id. A .npz file holds the array costs, optionally ids.
-    Without ids the rows are those of --part, in order.
+    With --program, a table of forecasts has the columns of the table of true costs.
+    A model of dfl train (.dfl) predicts from the table of --features. Each further
+    forecast is compared with the first, row by row.
 
-    With --program, the tables of forecasts and of true costs have named columns, the variables whose cost they
-    are; of several forecasts, the others are compared with the first, row by row. A model that dfl train
-    wrote (.dfl) predicts from the table of --features.
+    With --data, predictions are a .csv file with a row per instance and a column
+    per cost, or a .npz file with an array costs. A first column id (in .npz: an
+    array ids) names the instances. Otherwise rows are in the order of --part.
     """
 
     predictions: Annotated[tuple[Path, ...], SEVERAL] = field(default=(), kw_only=False)
-    """predicted costs, .csv or .npz; with --program, one or several tables of forecasts, .csv or .parquet, or models, .dfl"""
+    """predicted costs: with --program, tables (.csv, .parquet) or models (.dfl); with --data, one .csv or .npz file"""
     data: Path | None = None
-    """the data set with the true costs"""
-    features: int | Path | None = None
-    """number of features (default: as in the paper); with --program, a table whose rows the others must have"""
+    """a data file of dfl generate or dfl label, with the true costs"""
+    features: Path | None = None
+    """table of features for models; only its rows are evaluated"""
     part: Literal["all", "train", "validation", "test"] = "all"
-    """judge a part of the paper's split by the problem's seed (default: all)"""
-    program: Path | None = None
-    """judge on this program of your own, .mps or .lp (or .gz), instead"""
+    """with --data: evaluate this part of the paper's split (default: all)"""
     pessimistic: bool = False
-    """also break ties against the prediction (slower)"""
-    no_floor: bool = False
-    """do not decide with E[y | x] for comparison"""
-    confidence: float = 0.95
-    """level of the intervals (default: 0.95)"""
+    """also break ties between optimal decisions against the prediction (slower)"""
     json: Annotated[Path | bool, OUTPUT] = False  # type: ignore[assignment]
-    """answer with one JSON document on stdout; with a FILE (after all else), print, and write it there too"""
+    """print one JSON document; as the last option with a FILE: print text, and write the document to FILE"""
 
     def run(self) -> Answer:
         if isinstance(self.json, Path):
             check_writable(self.json)
         if not self.predictions:
-            raise OptionError("nothing is there to judge: name a file of predictions")
-        if not 0 < self.confidence < 1:
-            raise OptionError(f"--confidence lies strictly between 0 and 1, got {self.confidence}")
+            raise OptionError("there are no predictions to evaluate: name a file of predictions")
         answer = self._on_data() if self.program is None else self._on_own_program()
         if isinstance(self.json, Path):
             write_whole(self.json, (json.dumps(answer.document, indent=2, allow_nan=False) + "\n").encode())
         return answer
 
-    def _judging(self) -> dict[str, Any]:
-        return {"cache": self.cache_folder, "pessimistic": self.pessimistic, "confidence": self.confidence}
-
     def _on_data(self) -> Answer:
         self.without_tables("--program FILE")
         if self.data is None:
-            raise OptionError("nothing tells the true costs: add --data FILE, or --program FILE with --costs FILE")
+            raise OptionError("the true costs are missing: add --data FILE, or --program FILE with --costs FILE")
         if len(self.predictions) > 1:
-            raise OptionError("several predictions are compared with --program; with --data, name one")
+            raise OptionError("--data takes one file of predictions: name one, or use --program to compare several")
         from dflearn.tables.table_files import read_predictions
 
         costs, ids = read_predictions(self.predictions[0])
@@ -90,18 +79,19 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
             place = {int(number): row for row, number in enumerate(dataset.ids)}
             missing = [number for number in ids.tolist() if number not in place]
             if missing:
-                count, path = len(missing), self.predictions[0]
-                raise DataError(f"{path} has {count} ids that the data lack, the first {missing[0]}")
+                raise DataError(
+                    f"{self.predictions[0]} has {len(missing)} ids that the data lack, the first {missing[0]}"
+                )
             dataset = dataset.subset([place[number] for number in ids.tolist()])
-        solver, floor = self.spread(problem.solver()), not self.no_floor
-        judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, solver, floor=floor, **self._judging())
+        how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
+        judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, self.spread(problem.solver()), **how)
         return Answer(judged.summary(), judged.as_dict())
 
     def _on_own_program(self) -> Answer:
-        """Forecasts from anywhere, on a program and true costs of one's own."""
+        """Forecasts from any source, on the user's program and true costs."""
         for name in ("data", "problem"):
             if getattr(self, name) is not None:
-                raise OptionError(f"--{name} and --program are two things to judge on: name one")
+                raise OptionError(f"--{name} and --program both say what to evaluate on: name one of them")
         if self.costs is None:
             raise OptionError("--program also needs --costs: the table of true costs")
         self.check_inputs(*self.predictions)
@@ -110,8 +100,9 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         with in_options():
             costs = read_table(self.costs, self.id)
             if self.features is not None:
-                costs = costs.aligned_with(read_mixed(self.inputs()["features"], self.id))
-            read = {str(path): self._forecast(path) for path in self.predictions}
+                costs = costs.aligned_with(read_mixed(self.features, self.id))
+            models = {str(path): dfl.load(path) for path in self.predictions if path.suffix == ".dfl"}
+            read = {str(path): self._forecast(path, models.get(str(path))) for path in self.predictions}
             instances = None if self.instances is None else read_table(self.instances, self.id, infinite=True)
             source = self.read_program(None, costs)
             names = source.coefficients.names
@@ -131,29 +122,35 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
             data = dfl.label(data, solver, cache=self.cache_folder)
             guesses = {name: torch.tensor(one.values) for name, one in ordered.items()}
             guesses["average costs"] = y.mean(0).expand_as(y)
-            how = self._judging()
-            judged = {name: dfl.evaluate(guess, program, data, solver, **how) for name, guess in guesses.items()}
+            how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
+            deciders = {
+                name: model.decider(solver) for name, model in models.items()
+            }  # some decide in several scenarios
+            judged = {
+                name: dfl.evaluate(guess, program, data, deciders.get(name, solver), **how)
+                for name, guess in guesses.items()
+            }
         first, *others = ordered
         compared = {name: dfl.compare(judged[name], judged[first]) for name in others}
         lines = [f"{name}\n{one}" for name, one in judged.items()]
-        lines[-1] += "\n  (the mean of the true costs of these very rows, for comparison)"
+        lines[-1] += "\n  (for comparison: the mean of the true costs of these rows as the forecast)"
         lines += [f"{name} − {first}: {one}" for name, one in compared.items()]
         figures = {name: one.as_dict() for name, one in judged.items()}
         differences = {name: one.as_dict() for name, one in compared.items()}
         document = {"program": str(self.program), "average_costs": figures.pop("average costs"), "predictions": figures}
         return Answer("\n\n".join(lines), {**document, "compared_with": first, "differences": differences})
 
-    def _forecast(self, path: Path) -> Table:
-        """A table of forecasts; that of a model, from the table of features."""
+    def _forecast(self, path: Path, model: dfl.DecisionFocusedRegressor | None) -> Table:
+        """A table of forecasts, or the forecasts of a model from the table of features."""
         import numpy as np
 
         from dflearn.tables.tables import Table, read_mixed, read_table
 
-        if path.suffix != ".dfl":
+        if model is None:
             return read_table(path, self.id)
         if self.features is None:
-            raise OptionError(f"{path} is a model, which predicts from features: add --features TABLE")
-        model, features = dfl.load(path), read_mixed(self.inputs()["features"], self.id)
+            raise OptionError(f"{path} is a model and predicts from features: add --features TABLE")
+        features = read_mixed(self.features, self.id)
         with in_options(path):
             model.learned_encoding()
             costs = model.predict(features)

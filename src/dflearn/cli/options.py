@@ -1,4 +1,4 @@
-"""Options that several commands share. A command is a dataclass: its fields are its options, and `run` gives the answer."""
+"""Options of several commands. A command is a dataclass: its fields are its options, and `run` returns the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Literal, dataclass_transform
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number, mutually_exclusive
@@ -25,19 +25,24 @@ Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 SEVERAL = Parameter(consume_multiple=(1, None))  # --loss sce spo+
 Words = Annotated[tuple[str, ...], SEVERAL]
 
-# Sections of a help page. Of a mutually exclusive section, one option may be given.
+# Sections of a help page. At most one option of a mutually exclusive section may be given.
 WORKERS = Parameter(group=Group("Workers", sort_key=1, validator=mutually_exclusive))
 CLUSTER = Parameter(group=Group("Ray cluster", sort_key=2))
 CACHE = Parameter(group=Group("Cache", sort_key=3, validator=mutually_exclusive))
 OUTPUT = Parameter(group=Group("Output", sort_key=4))
 
 INPUTS = ("program", "model", "features", "costs", "instances", "forecast", "map")  # options that name files to read
-ENDINGS = {"program": (".mps", ".lp", ".mps.gz", ".lp.gz"), "model": (), "map": (".csv", ".parquet", ".json")}
+ENDINGS = {
+    "program": (".mps", ".lp", ".mps.gz", ".lp.gz"),
+    "model": (),
+    "map": (".csv", ".parquet", ".json"),
+    "predictions": (".csv", ".parquet", ".dfl"),
+}
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Options:
-    """Every subclass is a dataclass of options; `field(kw_only=False)` needs no name, `field()` is required though inherited."""
+    """A subclass is a dataclass of options. `field(kw_only=False)` is positional, `field()` is required though inherited."""
 
     def __init_subclass__(cls) -> None:
         dataclass(kw_only=True)(cls)
@@ -45,7 +50,7 @@ class Options:
 
 class Command(Options, ABC):
     json: Annotated[bool, OUTPUT] = False
-    """answer with one JSON document on stdout"""
+    """print one JSON document in place of text"""
     debug: Annotated[bool, OUTPUT] = False
     """show the traceback of an error"""
 
@@ -54,41 +59,30 @@ class Command(Options, ABC):
 
 
 class NamedProblem(Command):
-    """The options that, with its name, say which problem is meant."""
-
     problem: str | None = None
-    """which problem it is, for data that do not say so themselves"""
+    """name of the problem, if the data file does not have it"""
     seed: int | None = None
     """seed of the problem (default: 1)"""
-    degree: int | None = None
-    """degree of the true model of the costs (default: as in the paper)"""
-    noise: float | None = None
-    """half-width of the multiplicative noise (default: as in the paper)"""
-    features: int | Path | None = None
-    """number of features (default: as in the paper)"""
 
     def named_problem(self) -> dfl.problems.Problem:
-        given = {"seed": 1, **self._given()}
-        return dfl.problems.problem_named(given.pop("problem"), **given)
+        assert self.problem is not None
+        return dfl.problems.problem_named(self.problem, seed=1 if self.seed is None else self.seed)
 
     def problem_behind(self, dataset: dfl.DecisionDataset) -> dfl.problems.Problem:
-        """The problem that a data file comes from, or else the one that the options name; they must not disagree."""
+        """The problem of a data file, or of the options; they must not contradict each other."""
         if dataset.origin:
-            return dfl.problems.problem_of_origin(dataset.origin, self._given())
+            given = {name: getattr(self, name) for name in ("problem", "seed") if getattr(self, name) is not None}
+            return dfl.problems.problem_of_origin(dataset.origin, given)
         if self.problem is None:
-            raise OptionError("this file does not say which problem its data come from: add --problem NAME --seed SEED")
+            raise OptionError("the file does not name the problem of its data: add --problem NAME --seed SEED")
         return self.named_problem()
-
-    def _given(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in ("seed", "degree", "noise", "features", "problem")}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 class Cache(Command):
     cache: Annotated[Path | None, CACHE] = None
-    """folder that remembers exact solves (default: $DFLEARN_CACHE or ~/.cache/dflearn)"""
+    """folder for the results of exact solves (default: $DFLEARN_CACHE or ~/.cache/dflearn)"""
     no_cache: Annotated[bool, CACHE] = False
-    """remember no solves"""
+    """do not store results of exact solves"""
 
     @property
     def cache_folder(self) -> Path | None:
@@ -99,25 +93,25 @@ class Cache(Command):
 
 class Cluster(Command):
     executor: Annotated[Literal["local", "ray"], WORKERS] = "local"
-    """this machine (default), or a Ray cluster"""
+    """compute on this machine (default) or on a Ray cluster"""
     address: Annotated[str | None, CLUSTER] = None
-    """host:port of the cluster, or auto (default: start one on this machine)"""
+    """host:port of the cluster, or auto (default: start a cluster on this machine)"""
     memory: Annotated[float, CLUSTER] = 2.0
-    """GiB declared for each task on the cluster (default: 2)"""
+    """memory of each task on the cluster, in GiB (default: 2)"""
 
     @property
     def on_ray(self) -> bool:
         if self.address is not None and self.executor != "ray":
-            raise OptionError("--address is that of a Ray cluster: add --executor ray")
+            raise OptionError("--address is for a Ray cluster: add --executor ray")
         return self.executor == "ray"
 
 
 class Workers(Cluster):
     workers: Annotated[Positive, WORKERS] = 1
-    """instances solved side by side (default: 1)"""
+    """processes that solve instances at the same time (default: 1)"""
 
     def spread(self, solver: dfl.Solver) -> dfl.Solver:
-        """The solver, on as many workers as the options say."""
+        """The solver on the workers of the options."""
         if self.on_ray:
             from dflearn.integrations.ray import GIGABYTE, OnRay
 
@@ -126,34 +120,32 @@ class Workers(Cluster):
 
 
 class TableFiles(Command):
-    features: int | Path | None = None
+    features: Path | None = None
     """table of features, .csv or .parquet"""
     costs: Path | None = None
     """table of true costs, .csv or .parquet"""
     id: str | None = None
-    """the column that names the rows, in every table"""
+    """the column with the names of the rows, in every table"""
     instances: Path | None = None
-    """table of right-hand sides (columns named after constraints), bounds (lower:x, upper:x) and known costs (d:x) by row"""
+    """table of what differs by row: right-hand sides (a column per constraint), bounds (lower:x, upper:x), known costs (d:x)"""
 
     def inputs(self) -> dict[str, Path]:
         """The files to read, by the names of their options."""
-        given = {name: getattr(self, name, None) for name in INPUTS}
-        return {name: Path(str(path)) for name, path in given.items() if path is not None}
+        return {name: path for name in INPUTS if (path := getattr(self, name, None)) is not None}
 
     def check_inputs(self, *tables: Path) -> None:
-        """An error before anything is computed where a file is missing or does not end like its kind."""
+        """An error before anything is computed if a file is missing or has another ending."""
         for name, path in [*self.inputs().items(), *(("predictions", path) for path in tables)]:
             with open(path, "rb") as file:  # a missing file is an error of its own
                 file.read(1)
             endings = ENDINGS.get(name, (".csv", ".parquet"))
-            endings += (".dfl",) * (name == "predictions")
             if endings and not str(path).endswith(endings):
-                raise DataError(f"--{name}: {path} should end in {' or '.join(endings[:2])}, which says how it is read")
+                raise DataError(f"--{name}: {path} should end in {' or '.join(endings[:2])}, which tells its format")
             if name == "model" and not zipfile.is_zipfile(path):
                 raise DataError(f"{path} is not a model that can be read here: it is no zip file, or is cut short")
 
     def check_output(self, out: Path, called: str = "--out") -> None:
-        """An error before anything is computed where `out` cannot be written, or is one of the inputs."""
+        """An error before anything is computed if `out` cannot be written, or is one of the inputs."""
         check_writable(out)
         for name, path in self.inputs().items():
             if path.absolute() == out.absolute() or (path.exists() and out.exists() and os.path.samefile(path, out)):
@@ -165,31 +157,30 @@ class TableFiles(Command):
 
         costs = None if self.costs is None else read_table(self.costs, id_column)
         instances = None if self.instances is None else read_table(self.instances, id_column, infinite=True)
-        return read_mixed(self.inputs()["features"], id_column), costs, instances
+        assert self.features is not None
+        return read_mixed(self.features, id_column), costs, instances
 
     def without_tables(self, files: str) -> None:
-        """Errors for options about tables where none of `files` is given."""
-        for name in ("costs", "instances", "id", "map"):
+        """An error for options about tables if none of `files` is given."""
+        for name in ("features", "costs", "instances", "id", "map"):
             if getattr(self, name) is not None:
                 raise OptionError(f"--{name} is about tables of your own: add {files}")
-        if isinstance(self.features, Path):
-            raise OptionError(f"--features is a number, unless {files} is given; got {str(self.features)!r}")
 
 
 class OwnProgram(TableFiles):
     """A program in a file, and how its tables refer to it."""
 
     program: Path | None = None
-    """the program, .mps or .lp (or .gz)"""
+    """the optimization model, .mps or .lp (or .gz)"""
     map: Path | None = None
-    """which variables a cost enters: a table of cost, variable, factor, or .json; price_{t},gen_*_{t},1: a price for all units"""
+    """the variables of each cost: a table with columns cost, variable, factor, or .json; for example price_{t},gen_*_{t},1"""
     recourse: Words = ()
-    """variables that are decided once the truth is known: names, or beginnings and *"""
+    """variables that are decided after the true values are known: names, or patterns such as over*"""
     elastic: Words = ()
-    """priced slack once the truth is known: 4, or 0.5,4 (exceeding, lacking), for all predicted rows, or ROW=4 for one"""
+    """price per unit of breaking a predicted constraint: 4, or 0.5,4 (too much, too little); ROW=4 for one constraint"""
 
     def read_program(self, features: MixedTable | None, costs: Table) -> LinearModel:
-        """The file, with the columns of the costs to predict."""
+        """The file, with the costs to predict."""
         from dflearn.frontends.costs import may_be
         from dflearn.frontends.files import read_model
         from dflearn.tables.table_files import read_cost_map
@@ -200,7 +191,7 @@ class OwnProgram(TableFiles):
         try:
             return read_model(self.program, entered | own, recourse=self.recourse)
         except (OptionError, ProgramError) as error:
-            if not str(error).startswith("costs"):  # it is about the program alone
+            if not str(error).startswith("costs"):  # it is about the program
                 raise
             hint = [name for name in costs.names if features is not None and name in features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and self.id is None else ""
@@ -209,7 +200,7 @@ class OwnProgram(TableFiles):
             raise type(error)(f"{self.costs} with {self.program}{by}: {text}{more}") from error
 
     def with_slack(self, program: dfl.Program) -> dfl.Program:
-        """The program with the slack that `--elastic` asks for."""
+        """The program with the slack of `--elastic`."""
         for text in self.elastic:
             row, _, price = text.rpartition("=")
             try:
@@ -224,7 +215,7 @@ class SavedModel(Command):
     model: Path | None = None
     """a model file that dfl train wrote"""
     trust_code: bool = False
-    """run the code that a model file names to build its module: only for files from people you trust"""
+    """run the code that the model file names; only for files from people you trust"""
 
     def load_model(self) -> dfl.DecisionFocusedRegressor:
         from dflearn.tables import decisions

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -19,8 +20,7 @@ from dflearn.report.render import render
 if TYPE_CHECKING:
     from dflearn.report.page import Page
     from dflearn.studies.config import RunConfig
-    from dflearn.studies.cost import Prior
-    from dflearn.studies.driver import StudyOutcome
+    from dflearn.studies.driver import Prior, StudyOutcome
     from dflearn.studies.executors import Executor
     from dflearn.studies.record import Record
     from dflearn.studies.store import Store
@@ -30,25 +30,24 @@ FigureFormats = Annotated[tuple[Literal["pdf", "svg", "png"], ...], SEVERAL]
 
 
 class Runs(Cluster, Cache):
-    """How runs are carried out."""
+    """How to carry out runs."""
 
     jobs: Annotated[Positive | None, WORKERS] = None
-    """runs side by side, each in a process of its own (default: one per core)"""
+    """number of runs at the same time, each in its own process (default: one per core)"""
     in_process: Annotated[bool, WORKERS] = False
-    """one after the other in this process"""
+    """carry out one run after the other in this process"""
     retries: int = 2
-    """how often a run is tried again whose process or node was lost (default: 2)"""
+    """how often to repeat a run if its process or node is lost (default: 2)"""
     retry_failed: bool = False
-    """also repeat runs that failed before"""
+    """repeat runs that failed before"""
     raw: Path | None = None
-    """folder: keep predictions and decisions of the test rows of every run that is carried out, as FOLDER/KEY.npz"""
+    """folder for predictions and decisions of the test set: FOLDER/KEY.npz for each run that is carried out"""
 
     def carry_out(
         self, configs: Sequence[RunConfig], store: Store, budget: float | None = None, prior: Prior | None = None
     ) -> StudyOutcome:
-        """Run what is missing, with a progress bar, and say what failed."""
-        from dflearn.studies.cost import Costs
-        from dflearn.studies.driver import run_study
+        """Carry out the missing runs, with a progress bar."""
+        from dflearn.studies.driver import Costs, run_study
 
         missing = sum(not store.has(config) for config in configs)
         again: dict[str, Any] = {"retry_failed": self.retry_failed, "retries": self.retries}
@@ -56,14 +55,14 @@ class Runs(Cluster, Cache):
         with self._executor(missing) as executor:
             outcome = run_study(configs, store, executor, budget=budget, estimate=estimate, **again)
         if outcome.skipped:
-            print(f"{len(outcome.skipped)} runs failed before and were not repeated; --retry-failed repeats them")
+            print(f"note: {len(outcome.skipped)} runs failed before. To repeat them, add --retry-failed")
         return outcome
 
     def _executor(self, missing: int) -> Executor:
         from dflearn.studies.executors import InProcess, LocalProcesses, available_cores
 
         if self.raw is not None and self.on_ray:
-            raise OptionError("--raw writes to this machine, and Ray's runs are on others: leave one of the two out")
+            raise OptionError("--raw writes to this machine, and --executor ray uses others: leave out one of the two")
         if self.raw is not None:
             try:
                 self.raw.mkdir(parents=True, exist_ok=True)
@@ -79,18 +78,18 @@ class Runs(Cluster, Cache):
 
 
 class Run(Runs):
-    """Carry out a study: a grid of problems, methods and seeds from a TOML file.
+    """Carry out a study: a grid of problems, methods and seeds in a TOML file.
 
-    examples:
-      dfl run experiment.toml --jobs 2
+    example: dfl run experiment.toml --jobs 2
 
-    Finished runs are kept in experiment.sqlite beside the file and never repeated: call it again to go on.
+    experiment.sqlite beside the file stores finished runs, so none is repeated. After
+    an interruption, the same command continues.
     """
 
     study: Path = field(kw_only=False)
     """the TOML file"""
     store: Path | None = None
-    """where runs are kept (default: beside the TOML file)"""
+    """file that stores the runs (default: beside the TOML file)"""
 
     def run(self) -> Answer:
         from dflearn.studies.config import read_study
@@ -101,35 +100,36 @@ class Run(Runs):
         with Store(self.store or store_of(self.study)) as store:
             new = self.carry_out(configs, store).done
             records = [record for config in configs if (record := store.get(config)) is not None]
+        forms = {"problem": "", "method": "", "seed": "", "mean_of_ratios": ".4f", "published_style": ".4f"}
         runs: list[dict[str, Any]] = [
-            {"problem": str(one.config.problem), "method": one.config.method, "seed": one.config.seed}
+            {name: getattr(one.config, name) for name in ("problem", "method", "seed")}
             | {name: one.metric(name) for name in ("mean_of_ratios", "published_style")}
             | {"seconds_per_epoch": one.seconds["epoch"]}
             for one in records
         ]
-        header = ["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"]
-        forms = ("", "", "", ".4f", ".4f", ".3g")
-        rows = [[format(value, form) for value, form in zip(one.values(), forms, strict=True)] for one in runs]
+        header = [*(name.replace("_", " ") for name in forms), "s/epoch"]
+        rows = [[format(value, forms.get(name, ".3g")) for name, value in one.items()] for one in runs]
         asked, done, notes = len(configs), len(records), notes_on(records)
         counts = {"store": store.path, "asked": asked, "done": done, "new": new}
         lines = [render(header, rows), f"\n{done} of {asked} runs in {store.path}, {new} of them new", *notes]
-        error = DataError(f"{asked - done} runs are not there; `dfl status {store.path}` says why")
+        error = DataError(f"{asked - done} of {asked} runs failed. Next: dfl status {quote(str(store.path))}")
+        if done == asked:
+            lines.append(f"Next: dfl report {quote(str(self.study))} -o report.html")
         return Answer("\n".join(lines), {**counts, "runs": runs, "notes": notes}, error if done < asked else None)
 
 
 class Status(Command):
-    """Say where a study stands."""
+    """Show the progress of a study: finished, running, failed and missing runs, and the time left."""
 
     study: Path = field(kw_only=False)
     """the study's TOML file or its store"""
 
     def run(self) -> Answer:
-        from dflearn.studies.cost import Costs
-        from dflearn.studies.driver import duration
+        from dflearn.studies.driver import Costs, duration
         from dflearn.studies.store import Store, store_of
 
         with Store(store_of(self.study), must_exist=True) as store:
-            progress, costs = store.progress(), Costs(store.records(), folder=self.study.parent)
+            progress, costs = store.progress(), Costs(store.records())
         counts = {name: len(getattr(progress, name)) for name in ("done", "running", "failed", "missing")}
         total, now = sum(counts.values()), time.time()
         running: list[dict[str, Any]] = [
@@ -141,18 +141,20 @@ class Status(Command):
         lines = [f"{store.path}: {total} runs, " + ", ".join(f"{count} {name}" for name, count in counts.items())]
         for one in running:
             times = duration(one["seconds"]), duration(one["expected_seconds"])
-            lines.append(f"  running for {times[0]}: {one['run']}, expected to take {times[1]}")
+            lines.append(f"  running: {one['run']}, {times[0]} of about {times[1]}")
         lines += [f"  failed: {one['run']}: {one['error']}" for one in failed]
         if progress.missing:
-            lines.append(f"  left: about {duration(left)} on one core")
+            lines.append(f"  time left: about {duration(left)} on one core")
         document = {"store": store.path, "runs": total, **counts, "seconds_left": left}
         return Answer("\n".join(lines), {**document, "running": running, "failed": failed})
 
 
 class Export(Command):
-    """Write the finished runs of a study as a table: dfl export experiment.toml --out runs.csv
+    """Write the finished runs of a study to a table.
 
-    A .csv or .parquet file has a row per run; a .jsonl file (.gz, .xz) holds whole records.
+    example: dfl export experiment.toml --out runs.csv
+
+    A .csv or .parquet file has a row per run. A .jsonl file (.gz, .xz) has whole records.
     """
 
     study: Path = field(kw_only=False)
@@ -160,7 +162,7 @@ class Export(Command):
     out: Path
     """a .csv, .parquet or .jsonl (.gz, .xz) file"""
     instances: bool = False
-    """also regret and optimum of every test instance (.jsonl only)"""
+    """with .jsonl: also write the regret and the optimum of every test instance"""
 
     def run(self) -> Answer:
         from dflearn.studies.store import Store, store_of
@@ -175,26 +177,24 @@ class PageOfStudy(Command):
 
     study: Path
     out: Annotated[Path, Parameter(alias="-o")] = Path("report.html")
-    """default: report.html"""
+    """a page (.html), tables (.md, .tex, .txt), or a folder for the figures (default: report.html)"""
     format: FigureFormats = ("pdf",)
-    """of the figures in a folder: pdf (default), svg, png"""
+    """file formats of the figures in a folder (default: pdf)"""
     metric: str = "mean_of_ratios"
-    """which regret to show (default: mean_of_ratios)"""
-    title: str | None = None
-    """default: the study's name"""
+    """the regret to show (default: mean_of_ratios)"""
 
     def write(
         self,
         make_page: Callable[[list[Record], Iterable[str]], Page],
         reference: Callable[[list[Record]], Mapping[tuple[str, str], float]] = lambda records: {},
     ) -> Answer:
-        """Write what the name of `out` asks for. reference: known regrets, for the tables."""
+        """Write a page, tables or figures, by the ending of `out`. reference: known regrets, for the tables."""
         from dflearn.studies.report import tables
         from dflearn.studies.summary import runs_of
 
         kind = self.out.suffix.lower()
         if kind not in ("", ".html", *TABLES):
-            raise OptionError(f"a report ends in .html, {', '.join(TABLES)}, or is a folder; got {self.out.name!r}")
+            raise OptionError(f"--out ends in .html, {', '.join(TABLES)}, or is a folder; got {self.out.name!r}")
         check_writable(self.out)
         records, notes = runs_of(self.study)
         files = [self.out]
@@ -210,13 +210,12 @@ class PageOfStudy(Command):
 
 
 class Report(PageOfStudy):
-    """Write what a study shows: an HTML page, its tables, or its figures.
+    """Write the results of a study: an HTML page, tables, or figures.
 
     examples:
-      dfl report experiment.toml -o report.html
-
-    The page is one file that loads nothing. A name that ends in .md, .tex (booktabs) or .txt gets tables only; a name
-    without an ending is a folder that gets all figures of the page as files.
+      dfl report experiment.toml -o report.html   (one page)
+      dfl report experiment.toml -o tables.tex    (tables only; also .md and .txt)
+      dfl report experiment.toml -o figures       (a folder with the figures)
     """
 
     study: Path = field(kw_only=False)
@@ -225,5 +224,5 @@ class Report(PageOfStudy):
     def run(self) -> Answer:
         from dflearn.studies.report import study_page
 
-        title = self.title or f"Study {self.study.stem}"
+        title = f"Study {self.study.stem}"
         return self.write(lambda records, notes: study_page(records, title, self.metric, warnings=notes))

@@ -1,76 +1,147 @@
-"""dfl demo, dfl bench, dfl completion."""
+"""dfl demo, dfl compile, dfl bench, dfl completion."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+import dflearn as dfl
 from dflearn.cli.answers import Answer
 from dflearn.cli.options import OUTPUT, Command, Positive
-from dflearn.errors import DataError, MissingExtraError, SolverError
+from dflearn.errors import DataError, MissingExtraError, SolverError, StorageError
 from dflearn.files import check_writable
+from dflearn.report.render import render
 
 BENCHMARKS = (
     *("epochs", "layers", "quadratic", "labelling", "growth", "training", "knapsacks", "facilities"),
-    *("small_lps", "solvers", "smoothed", "davis_yin", "as_published"),
+    *("small_lps", "solvers", "paper_times"),
 )
+METRIC = "mean_of_ratios"
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "speed"
 
 
 class Demo(Command):
-    """Train on a small shortest-path problem and show the gain."""
+    """Train four methods on a small shortest-path problem and compare their regret."""
 
     epochs: Positive = 25
-    """default: 25, as in the paper"""
+    """training epochs (default: 25, as in the paper)"""
     out: Path = Path("demo")
-    """folder of the page (default: demo)"""
+    """folder for the page (default: demo)"""
 
     def run(self) -> Answer:
-        from dflearn.studies.demo import run_demo
+        from dflearn.studies.config import Settings, Study
+        from dflearn.studies.report import legend, results_table, study_page
+        from dflearn.studies.run import run
+        from dflearn.studies.summary import rankings, summarize
 
-        print("Compiling, training and judging four methods takes half a minute, the first time a minute or two.\n")
-        done = run_demo(self.epochs)
+        print("Training four methods takes half a minute. The first time, compiling takes a minute or two more.\n")
+        methods = ("MSE", "SPO+^relax", "SCE^DYS unrolled", "SCE^smoothed")
+        records = [run(one) for one in Study(("SP-5",), methods, (1,), settings=Settings(epochs=self.epochs)).runs()]
         try:
-            page = done.page().write(self.out / "index.html")
-            last = f"The page with the plots: {page}"
+            page = study_page(records, "Small errors or good decisions?").write(self.out / "index.html")
+            last = f"The page with plots: {page}"
         except MissingExtraError:
             page, last = None, "For a page with plots: pip install 'dflearn[plot]'"
-        values = [{name: value for name, (value, _, _) in record.metrics.items()} for record in done.records]
-        methods = {
-            record.config.method: {**own, "seconds_per_epoch": record.seconds["epoch"]}
-            for record, own in zip(done.records, values, strict=True)
+        about = "SP-5: paths through a grid. A linear model of 10 features predicts the costs of the edges."
+        table = render(*results_table(rankings(summarize(records, METRIC)), METRIC))
+        found = {
+            record.config.method: {name: value for name, (value, _, _) in record.metrics.items()}
+            | {"seconds_per_epoch": record.seconds["epoch"]}
+            for record in records
         }
-        document = {"epochs": self.epochs, "methods": methods, "page": page}
-        return Answer(f"{done.text()}\n\n{last}", document)
+        text = f"{about}\n\n{table}\n\n{legend(METRIC)}\n\n{last}"
+        return Answer(text, {"epochs": self.epochs, "methods": found, "page": page})
+
+
+class Compile(Command):
+    """Compile the numerical kernels now (one to two minutes), so that no first call waits."""
+
+    all: bool = False
+    """compile for every x86-64 level of this processor, for use on older machines too (default: the best level)"""
+
+    def run(self) -> Answer:
+        from dflearn.engine import ahead
+
+        begun, levels = time.perf_counter(), ahead.levels() if self.all else ahead.levels()[:1]
+        where = f"{ahead.FOLDER}, for {' and '.join(levels)}" if levels else "numba's cache, for this processor"
+        if not levels:
+            exercise()
+        else:
+            try:
+                if ahead.FOLDER.exists():
+                    shutil.rmtree(ahead.FOLDER)
+                ahead.FOLDER.mkdir()
+            except OSError as error:
+                raise StorageError(
+                    f"compiled kernels are written to {ahead.FOLDER}, which failed ({error.strerror}): run dfl compile as the "
+                    "user who installed dflearn, or while the image is built. Without dfl compile, the first call compiles, "
+                    "and the folder in the environment variable NUMBA_CACHE_DIR keeps the result"
+                ) from error
+        for level in levels:
+            script = "from dflearn.cli.tools import exercise; exercise()"
+            environment = os.environ | ahead.recording(level) | {"OMP_NUM_THREADS": "1"}
+            done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+            if done.returncode:
+                shutil.rmtree(ahead.FOLDER, ignore_errors=True)  # no incomplete folder stays
+                raise SolverError(f"the kernels could not be compiled for {level}: {done.stderr.strip()[-2000:]}")
+        seconds = time.perf_counter() - begun
+        return Answer(f"Compiled in {seconds:.0f} s, into {where}", {"levels": list(levels), "seconds": seconds})
+
+
+def exercise() -> None:
+    """Call the kernels of the common solvers and layers once."""
+    for name in ("SP-3", "KP-10"):
+        problem = dfl.problems.problem_named(name, seed=1)
+        data = dfl.label(problem.generate(4), problem)
+        for solver in (problem.solver(), dfl.HiGHS(problem.program), dfl.solvers.SmallLP(problem.relaxation)):
+            solver.solve(data.batch().require("costs"))
+    for layer in (dfl.Smoothed, dfl.DavisYin, partial(dfl.DavisYin, gradient="unrolled")):
+        exercise_layer(layer)
+
+
+def exercise_layer(layer: Callable[[dfl.Program], dfl.Layer]) -> None:
+    """Forward and backward pass of a layer, with batches of one and of 32, and from a warm start."""
+    import torch
+
+    program = dfl.problems.problem_named("KP-10", seed=1).program.relax()
+    for batch in (1, 32):
+        y = torch.ones(batch, program.p, requires_grad=True)
+        own = layer(program)
+        own(y).sum().backward()
+        own.solve(y, None, own.no_start(batch)).decision.sum().backward()
 
 
 class Bench(Command):
-    """Time dflearn and its peers side by side (needs a checkout; `make peers` sets up the peers)."""
+    """Measure the times of dflearn and other libraries (in a clone of the repository; first run `make peers`)."""
 
     name: Annotated[str, Parameter(choices=BENCHMARKS)] = field(kw_only=False)
-    """what to time; docs/notes/performance.md shows the results"""
+    """the benchmark; docs/notes/performance.md shows the results"""
     quick: bool = False
-    """a part of the rows, the same as in the full run"""
+    """measure only some rows of the table"""
     threads: Positive = 1
-    """threads for everyone (default: 1)"""
+    """threads of each library (default: 1)"""
     repeats: Positive | None = None
-    """how often each contender is timed"""
+    """measurements of each row"""
     json: Annotated[Path | bool, OUTPUT] = False  # type: ignore[assignment]
-    """answer with one JSON document on stdout; with a FILE (after all else), print, and write the rows there too"""
+    """print one JSON document; as the last option with a FILE: print text, and write the rows to FILE"""
 
     def run(self) -> Answer:
         script = FOLDER / f"{self.name}.py"
         if not script.exists():
             raise DataError(
-                "benchmarks are in the repository only: clone it, and install the clone with pip install -e ."
+                "benchmarks need a clone of the repository: clone it, and run pip install -e . in the clone"
             )
         given = ["--threads", str(self.threads)] + ["--quick"] * self.quick
         given += [] if self.repeats is None else ["--repeats", str(self.repeats)]
@@ -89,14 +160,16 @@ class Bench(Command):
 
 
 class Completion(Command):
-    """Print a script that completes commands and options by the Tab key.
+    """Print a script that completes commands and options with the Tab key.
 
-    bash: ~/.local/share/bash-completion/completions/dfl; fish: ~/.config/fish/completions/dfl.fish;
-    zsh: ~/.zfunc/_dfl, with fpath+=~/.zfunc before compinit in ~/.zshrc.
+    Write it to the file that your shell reads:
+      dfl completion bash > ~/.local/share/bash-completion/completions/dfl
+      dfl completion fish > ~/.config/fish/completions/dfl.fish
+      dfl completion zsh > ~/.zfunc/_dfl      (with fpath+=~/.zfunc before compinit in ~/.zshrc)
     """
 
     shell: Literal["bash", "zsh", "fish"] = field(kw_only=False)
-    """bash, zsh or fish"""
+    """your shell"""
 
     def run(self) -> Answer:
         from dflearn.cli import application

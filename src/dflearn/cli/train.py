@@ -1,4 +1,4 @@
-"""dfl train: from a model file and two tables to a saved model and a page about it. dfl decide: decisions by that model."""
+"""dfl train: from a program and two tables to a saved model and a page about it. dfl decide: decisions by that model."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ PAGE = Parameter(group=Group("Page", sort_key=0, validator=mutually_exclusive))
 
 
 class Train(OwnProgram, Workers, Cache):
-    """Train a model on your own program and tables, and save it.
+    """Train models on your own program and tables, and save the best one.
 
     examples:
       dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl
       dfl train --program model.lp --features x.parquet --costs y.parquet --id day --out model.dfl --unit EUR
 
-    Tables have one row per instance. The columns of the costs are variables of the program, whose coefficients in
-    the objective are predicted from all columns of the features; other coefficients stay as in the file. A column
-    that is called like a constraint is its right-hand side, which is predicted then: see --recourse and --elastic.
-    A page beside the model tells in money what it saves, where, and how surely.
+    Tables have one row per instance. A column of --costs names a variable of the
+    program: its coefficient in the objective is predicted from the features. Other
+    coefficients stay as in the file. A column with the name of a constraint is its
+    right-hand side, which is predicted too: see --recourse and --elastic. A page
+    beside the model shows its savings in money, with confidence intervals.
     """
 
     program: Path = field()
-    """the program, .mps or .lp (or .gz)"""
+    """the optimization model, .mps or .lp (or .gz)"""
     features: Path = field()
     """table of features, .csv or .parquet"""
     costs: Path = field()
@@ -47,53 +48,55 @@ class Train(OwnProgram, Workers, Cache):
     out: Path
     """the model file to write"""
     loss: Words = ()
-    """a linear model for each: smoothed-spo+, sce (default: both), spo+, …: see dfl methods; for right-hand sides, task, quantile"""
+    """losses of decision-focused models; dfl methods lists them (default: smoothed-spo+ sce; for right-hand sides: task quantile)"""
     forecasters: Words = ()
-    """what forecasts the costs: ridge, huber, boosting (default: all)"""
+    """ordinary models: ridge, huber, boosting (default: all)"""
     forecast: Path | None = None
-    """the forecast of the costs that you have today: a table with a column for each cost"""
+    """your present forecast of the costs, as a candidate and for comparison: a table with a column per cost"""
     layer: str = "auto"
-    """smoothed, davis-yin, perturbed, relaxed or exact"""
+    """layer of the losses: smoothed, davis-yin, perturbed, relaxed or exact (default: the usual one of the loss)"""
     positive: bool = False
-    """costs are known to be positive: predict no others"""
+    """costs are always positive: predict positive costs only"""
     epochs: Positive | None = None
-    """of a linear model (default: as many as make for 160 steps, fewer where the program is large)"""
+    """training epochs of a linear model (default: 160 steps, fewer for a large program)"""
     lr: float | None = None
-    """how far a step moves its forecasts, in units of their error"""
+    """learning rate: the change of forecasts per step, in units of their error"""
     minutes: float = 10.0
-    """of the processor: after so many, no other decision-focused candidate is begun (default: 10)"""
+    """processor time in minutes after which no further decision-focused model is trained (default: 10)"""
+    solves: Positive | None = None
+    """largest number of exact solves for the choice of the model; with fewer, fewer rows validate (default: 8000, fewer for slow ones)"""
     refit: bool = False
-    """after choosing and testing, train again on all rows"""
+    """after the test, train the models again on all rows"""
     test: float | None = None
-    """share of rows to test on (default: 0.25; 0.5 with --folds)"""
+    """share of rows in the held-out test set (default: 0.25; 0.5 with --folds)"""
     ordered: bool | str = False
-    """validate and test on the last rows in order of this column, or, without a name, as the rows stand (as-is: unchecked)"""
+    """rows follow each other in time: test on the last ones, ordered by this column, or as they stand (as-is: unchecked)"""
     gap: int = 0
-    """rows left out between the parts, with --ordered (default: 0)"""
+    """with --ordered: rows left out between training, validation and test set (default: 0)"""
     groups: str | None = None
-    """a column of the features whose rows of one value stay in one part; it is no feature then"""
+    """a feature column, then not used as a feature: rows with the same value stay in one set"""
     folds: Positive | None = None
-    """rolling origins: train so many times, each on the rows before the next part of the last rows, in order of time"""
+    """number of trainings over time: each trains on the rows before its test set"""
     weights: str | None = None
-    """how much each row counts: a column of the features, which is no feature then, or a table of one column"""
+    """weights of the rows: a feature column, then not used as a feature, or a table with one column"""
     seed: int = 0
-    """of the parts and of training (default: 0)"""
+    """random seed of the split and of training (default: 0)"""
     device: str | None = None
-    """where decision-focused models are trained: cpu (default), cuda or cuda:1, say"""
+    """device for decision-focused models, such as cuda or cuda:1 (default: cpu)"""
     solver: Literal["highs", "gurobi", "scip"] | None = None
-    """what decides (default: the fastest that suits the program)"""
+    """exact solver of the decisions (default: the fastest for the program)"""
     time_limit: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
-    """seconds for each exact decision; the best found until then counts too"""
+    """time limit of an exact decision, in seconds; the best solution within the limit is used"""
     mip_gap: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
-    """how far an integer decision may be from optimal, as a share of the objective (default: 0)"""
+    """allowed relative gap of an integer decision to the optimum (default: 0)"""
     page: Annotated[Path | None, PAGE] = None
-    """the page to write (default: beside --out, .html)"""
+    """the page to write (default: the name of --out with .html)"""
     no_page: Annotated[bool, PAGE] = False
     """write no page"""
     unit: str = ""
-    """of the objective, for the page: EUR, say"""
+    """unit of the objective on the page, such as EUR"""
     rows_per_year: Annotated[float | None, Parameter(validator=Number(gt=0, lt=float("inf")))] = None
-    """to tell savings per year (default: by the ids where they are dates in order, else per 1,000 rows)"""
+    """rows per year, for savings per year (default: from the ids if they are dates, else savings per 1,000 rows)"""
 
     def run(self) -> Answer:
         from dflearn.tables.methods import check_choices, losses_for
@@ -146,8 +149,8 @@ class Train(OwnProgram, Workers, Cache):
         lines = [
             f"{self.program}: {program.sense}, {program.n} variables, {what.format(program.p)}",
             as_options(str(result)),
-            f"\n{self.out}: the {last.chosen} model{of_fold}. Mean regret on the validation rows: {regrets}.",
-            *([] if page is None else [f"{page}: the same in money, with pictures."]),
+            f"\n{self.out}: the {last.chosen} model{of_fold}. Mean validation regret: {regrets}.",
+            *([] if page is None else [f"{page}: the results in money, with figures."]),
             f"Next: {steps[0][1]}",
         ]
         if page is not None:
@@ -160,7 +163,7 @@ class Train(OwnProgram, Workers, Cache):
         return Answer("\n".join(lines), {"model": self.out, "page": page, **self._document(last), "folds": folds})
 
     def _solver(self, program: Program) -> Solver:
-        """The exact solver that the options ask for."""
+        """The exact solver of the options."""
         from dflearn import solvers
         from dflearn.solvers.task import DecisionTask
 
@@ -170,10 +173,11 @@ class Train(OwnProgram, Workers, Cache):
         return kind(program, time_limit=self.time_limit or float("inf"), gap=self.mip_gap)
 
     def _checked_page(self) -> Path | None:
-        """Where the page goes, checked before anything is trained; `None` where there will be none."""
-        if self.no_page or (self.page is None and not find_spec("matplotlib")):
+        """The file of the page, checked before training, or `None`."""
+        drawable = find_spec("matplotlib") is not None
+        if self.no_page or (self.page is None and not drawable):
             return None
-        if not find_spec("matplotlib"):
+        if not drawable:
             raise MissingExtraError("--page has figures, which need matplotlib: pip install 'dflearn[plot]'")
         page = self.page or self.out.with_suffix(".html")
         if page.absolute() == self.out.absolute():
@@ -182,7 +186,7 @@ class Train(OwnProgram, Workers, Cache):
         return page
 
     def next_steps(self) -> list[tuple[str, str]]:
-        """What to do next, and the command for it."""
+        """Next steps: the purpose and the command of each."""
         model, features, costs = (shlex.quote(str(path)) for path in (self.out, self.features, self.costs))
         instances = "" if self.instances is None else f" --instances {shlex.quote(str(self.instances))}"
         named = "" if self.id is None else f" --id {shlex.quote(self.id)}"
@@ -193,41 +197,46 @@ class Train(OwnProgram, Workers, Cache):
         decide, doctor = f"dfl decide --model {model} {new}{more}", f"dfl doctor --model {model} {unseen}"
         evaluate = f"dfl evaluate {forecasts} {true}{more}{named}"
         return [
-            ("Decide for new rows, which have the same columns of features:", f"{decide} --out decisions.csv"),
-            ("Once their true costs are known, see what decisions were worth:", f"{decide} {true} --out judged.csv"),
-            ("Judge forecasts of your own, from whatever made them, by the decisions they lead to:", evaluate),
-            ("Ask what keeps the model from getting better:", doctor),
+            ("Decide for new rows with the same columns of features:", f"{decide} --out decisions.csv"),
+            (
+                "Once their true costs are known, measure the regret of the decisions:",
+                f"{decide} {true} --out judged.csv",
+            ),
+            ("Measure other forecasts by the regret of their decisions:", evaluate),
+            ("Find out what keeps the model from getting better:", doctor),
         ]
 
     def _document(self, result: TrainResult) -> dict[str, Any]:
-        """How the models did, for programs; docs/reference/command-line.md explains the keys."""
+        """The results for JSON; docs/reference/command-line.md explains the keys."""
         notes = [as_options(note) for note in result.notes]
         return result.as_dict(self.rows_per_year) | {"unit": self.unit, "notes": notes}
 
 
-SETTINGS = ("layer", "positive", "epochs", "lr", "gap", "groups", "seed", "device", "minutes", "refit")
+SETTINGS = ("layer", "positive", "epochs", "lr", "gap", "groups", "seed", "device", "minutes", "solves", "refit")
 
 
 class Decide(SavedModel, TableFiles, Workers):
-    """Decide for new rows of features, with a saved model.
+    """Decide for new rows of features with a saved model.
 
-    dfl decide --model model.dfl --features new.csv --out decisions.csv writes one row per instance: its id if it has
-    one, the status, the objective with the predicted costs, and a column per variable. With the true costs also the
-    objective and the regret that the decision turned out to have.
+    example: dfl decide --model model.dfl --features new.csv --out decisions.csv
+
+    The file has a row per instance: its id, the status of the solve, the objective
+    with the predicted costs, and a column per variable. With --costs, it also has
+    the true objective and the regret.
     """
 
     model: Path = field()
-    """a model file that dfl train wrote"""
+    """a model file of dfl train"""
     features: Path = field()
     """table of features, .csv or .parquet"""
     costs: Path | None = None
-    """table of true costs, to report the regret"""
+    """table of true costs, to measure the regret"""
     forecast: Path | None = None
-    """your own forecast of the costs, where the model builds on it"""
+    """table of your forecast, for a model that was trained with --forecast"""
     out: Path
     """the .csv or .parquet file to write"""
     partial: bool = False
-    """write rows without a decision too, empty, instead of stopping"""
+    """also write rows without a decision, with empty cells, in place of an error"""
 
     def run(self) -> Answer:
         from dflearn.tables.tables import check_writable, read_table

@@ -22,7 +22,7 @@ from dflearn.engine.certify import OPTIMAL, Certifier
 from dflearn.files import transaction
 from dflearn.program import Instance
 from dflearn.reading import UNREADABLE, unpack
-from dflearn.solvers.base import Solution, Solver, Status
+from dflearn.solvers.base import Raw, Solution, Solver, Status
 
 KEPT = (Status.OPTIMAL, Status.FEASIBLE)  # a decision can be checked later; that there is none cannot
 BOUND = 1e-9  # by how much a decision may miss a bound of zero
@@ -62,6 +62,10 @@ class CachedSolve(NamedTuple):
             return None
         status, objective, bound = _HEADER.unpack_from(content)
         return cls(status, objective, bound, np.frombuffer(content, np.float64, n, _HEADER.size))
+
+    def put(self, out: Raw, i: int) -> None:
+        """Write the answer into row i of `out`."""
+        out.status[i], out.objective[i], out.bound[i], out.decision[i] = self
 
 
 def solves_of(solution: Solution) -> list[CachedSolve]:

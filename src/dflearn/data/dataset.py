@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from typing import IO, Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -36,6 +37,11 @@ class Batch:
         ids: dataset-wide instance numbers, int64 `(*batch,)`.
         start: what the layer may start from, `(*batch, width)`; put there by the training run.
         weights: how much each instance counts, `(*batch,)`; `None`: all the same. A loss is unreduced and does not read them.
+
+    Examples:
+        >>> batch = dfl.Batch(data.features, data.costs, data.decisions)
+        >>> dfl.losses.MSE()(predicted, batch).shape
+        torch.Size([40])
     """
 
     features: Tensor
@@ -76,7 +82,13 @@ class Together(list[Batch]):
 
 
 def collate(batches: Batch | Sequence[Batch], **_: Any) -> Batch:
-    """The `collate_fn` of a `DataLoader`: single instances are stacked, a whole batch passes through."""
+    """The `collate_fn` of a `DataLoader`: single instances are stacked, a whole batch passes through.
+
+    Examples:
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, collate_fn=dfl.data.collate)
+        >>> next(iter(loader)).costs.shape
+        torch.Size([8, 12])
+    """
     if isinstance(batches, Batch):
         return batches
     if isinstance(batches, Together):
@@ -97,7 +109,13 @@ def collate(batches: Batch | Sequence[Batch], **_: Any) -> Batch:
 
 
 class Split(NamedTuple):
-    """The three parts of a data set."""
+    """The three parts of a data set.
+
+    Examples:
+        >>> train, validation, test = data.split(test=10, validation=6, seed=1)
+        >>> len(train), len(validation), len(test)
+        (24, 6, 10)
+    """
 
     train: DecisionDataset
     validation: DecisionDataset
@@ -118,6 +136,11 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
             there lets `problem_of_origin` build the problem again.
         weights: how much each instance counts in every mean, float64 `(count,)`, nonnegative and not all zero; `None`: all
             the same. An instance of weight 2 counts as two, one of weight 0 as none.
+
+    Examples:
+        >>> rows = dfl.DecisionDataset(features=torch.randn(5, 3), costs=torch.rand(5, 12))
+        >>> len(rows), rows[:2].costs.shape, rows.decisions is None
+        (5, torch.Size([2, 12]), True)
     """
 
     features: Tensor
@@ -273,8 +296,9 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
         marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
+        content: dict[str, Any] = marker | {name: value.numpy() for name, value in arrays.items()}
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
+            np.savez(file, **content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DecisionDataset:
@@ -302,7 +326,13 @@ def _read(file: IO[bytes]) -> dict[str, np.ndarray]:
 def _check_numbers(name: str, value: Any) -> None:
     """A floating-point tensor with a row per instance and no NaN; only bounds may be infinite."""
     if not isinstance(value, Tensor):
-        raise DataError(f"{name} must be a torch tensor, got {type(value).__name__}: use torch.as_tensor")
+        what, array = f"{name} must be a torch tensor, got {type(value).__name__}", np.array(value, object)
+        if any(isinstance(cell, str | np.datetime64 | datetime) for cell in array.flat):
+            raise DataError(
+                f"{what} that holds more than numbers: encode text and dates first, or pass the table to dflearn.train or "
+                "DecisionFocusedRegressor, which encode them"
+            )
+        raise DataError(f"{what}: use torch.as_tensor")
     if not value.is_floating_point():
         raise DataError(f"{name} must be floating-point, got {value.dtype}: call .float()")
     if value.ndim < 2 or (value.ndim > 2 and name != "features"):
@@ -338,6 +368,13 @@ def _check_weights(weights: Any) -> None:
 
 
 Data = DecisionDataset | Subset[Any] | TensorDataset
+"""What functions take as data: `as_dataset` makes a `DecisionDataset` of each.
+
+Examples:
+    >>> pair = torch.utils.data.TensorDataset(data.features, data.costs)  # may stand for a data set
+    >>> dfl.evaluate(pair.tensors[1], problem, pair, progress=False).ratio_of_sums
+    0.0
+"""
 
 
 def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
@@ -345,6 +382,11 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
 
     A `TensorDataset` of two tensors holds features and costs; of three, features, costs and decisions. A `Subset` of any of
     these is its part. Everything else is refused, with what to do instead.
+
+    Examples:
+        >>> pair = torch.utils.data.TensorDataset(data.features, data.costs)
+        >>> dfl.data.as_dataset(pair).costs.shape
+        torch.Size([40, 12])
     """
     if isinstance(data, DecisionDataset):
         return data

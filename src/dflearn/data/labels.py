@@ -8,14 +8,15 @@ import warnings
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.data.cache import Cache, CachedSolve, believable, keys_of, solves_of
+from dflearn.data.cache import Cache, believable, keys_of, solves_of
 from dflearn.data.dataset import Data, DecisionDataset, as_dataset
 from dflearn.errors import DataError, OptionError, SolverError
 from dflearn.program import Instance
-from dflearn.solvers.base import Solution, Solver, Status, check_costs, check_instance
+from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs, check_instance
 from dflearn.solvers.task import Decided, DecisionTask
 
 CHUNK = 32  # solves between two writes: what an interruption can cost at most
@@ -37,10 +38,16 @@ def label(
     Decisions are of the costs' dtype where that holds them exactly, otherwise in float64; batches have the costs' dtype.
 
     Args:
+        dataset: features and true costs.
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
         cache: a folder that remembers solves (see `default_cache`), or `None` to remember nothing.
         workers: how many instances are solved side by side.
         accept: the statuses that make a label; add `Status.FEASIBLE` to take decisions that hit a limit.
+
+    Examples:
+        >>> labelled = dfl.label(problem.generate(5), problem.solver(), progress=False)
+        >>> labelled.decisions.sum(1)  # each path has four edges
+        tensor([4., 4., 4., 4., 4.])
     """
     dataset = as_dataset(dataset)
     if dataset.costs is None:
@@ -93,43 +100,53 @@ def solve_cached(
     costs = y.detach().cpu().reshape(count, solver.objective.p)
     if instance is not None:
         instance = instance.map(lambda value: value.detach().cpu().reshape(count, value.shape[-1]))
-    answers = _Answers(count, solver.objective.n, y.dtype)
+
+    def part(rows: list[int]) -> tuple[Tensor, Instance | None]:
+        return costs[rows].double(), None if instance is None else instance[rows]
 
     with contextlib.ExitStack() as stack:
         store = None if cache is None else stack.enter_context(Cache(Path(cache), solver))
-        keys = range(len(costs)) if store is None else keys_of(solver, costs, instance, chunk)
-        rows: dict[Hashable, list[int]] = {}
-        for row, key in enumerate(keys):
-            rows.setdefault(key, []).append(row)
-        known: set[Hashable] = set()
+        number: dict[Hashable, int] = {}  # of each different instance
+        keys = range(count) if store is None else keys_of(solver, costs, instance, chunk)
+        place = [number.setdefault(key, len(number)) for key in keys]
+        different, first = list(number), np.unique(place, return_index=True)[1].tolist()  # and where it stands first
+        answers, missing = Raw.empty(len(different), solver.objective.n), list(range(len(different)))
         if store is not None:
-            held = [(key, record) for key in rows if (record := store.get(key)) is not None]
-            for first in range(0, len(held), CHECKED):
-                some = held[first : first + CHECKED]
-                own = [rows[key][0] for key, _ in some]
-                parts = (costs[own].double(), None if instance is None else instance[own])
-                fine = believable(solver, *parts, [record for _, record in some])
-                for (key, record), passes in zip(some, fine, strict=True):
-                    if passes:
-                        known.add(key)
-                        answers.put(rows[key], record)
+            held = [(i, record) for i in missing if (record := store.get(different[i])) is not None]
+            known = set[int]()
+            for start in range(0, len(held), CHECKED):
+                index, records = zip(*held[start : start + CHECKED], strict=True)
+                fine = believable(solver, *part([first[i] for i in index]), records)
+                known.update(i for i, passes in zip(index, fine, strict=True) if passes)
+            for i, record in held:
+                if i in known:
+                    record.put(answers, i)
             if len(known) < len(held):
                 store.disbelieve(len(held) - len(known))
-        missing = [key for key in rows if key not in known]
+            missing = [i for i in missing if i not in known]
         bar = stack.enter_context(progress_bar(len(missing), "solving", progress))
-        pieces = [missing[first : first + chunk] for first in range(0, len(missing), chunk)]
-        firsts = ([rows[key][0] for key in part] for part in pieces)
-        batches = ((costs[index].double(), None if instance is None else instance[index]) for index in firsts)
-        for number, solution in solver.solve_each(batches):
-            part = pieces[number]
-            answers.take([rows[key] for key in part], solution)
+        pieces = [missing[start : start + chunk] for start in range(0, len(missing), chunk)]
+        batches = (part([first[i] for i in index]) for index in pieces)
+        for which, solution in solver.solve_each(batches):
+            index = pieces[which]
+            for name in ("decision", "status", "objective", "bound"):
+                getattr(answers, name)[index] = getattr(solution, name).numpy()
             if store is not None:
                 records = solves_of(solution)
-                index = [rows[key][0] for key in part]
-                fine = believable(solver, costs[index].double(), None if instance is None else instance[index], records)
-                store.put((key, record) for key, record, passes in zip(part, records, fine, strict=True) if passes)
-            bar.update(len(part))
-    return answers.solution(y, batch, time.perf_counter() - begun)
+                fine = believable(solver, *part([first[i] for i in index]), records)
+                store.put((different[i], one) for i, one, passes in zip(index, records, fine, strict=True) if passes)
+            bar.update(len(index))
+    decision, status, objective, bound = (
+        torch.as_tensor(getattr(answers, name))[torch.tensor(place, dtype=torch.int64)]
+        for name in ("decision", "status", "objective", "bound")
+    )
+    return Solution(
+        decision=decision.to(y).reshape(*batch, solver.objective.n),
+        status=status.reshape(batch),
+        objective=objective.reshape(batch),
+        bound=bound.reshape(batch),
+        seconds=time.perf_counter() - begun,
+    )
 
 
 def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-untyped-def]  # tqdm has no types
@@ -137,37 +154,6 @@ def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-u
     from tqdm import tqdm
 
     return tqdm(total=total, desc=what, delay=PROGRESS_DELAY, disable=None if show else True, leave=False)
-
-
-class _Answers:
-    """The answers to all instances, filled in as they come."""
-
-    def __init__(self, count: int, n: int, dtype: torch.dtype) -> None:
-        self.decision = torch.full((count, n), torch.nan, dtype=dtype)
-        self.status = torch.full((count,), int(Status.FAILED), dtype=torch.int8)
-        self.objective = torch.full((count,), torch.nan, dtype=torch.float64)
-        self.bound = torch.full((count,), -torch.inf, dtype=torch.float64)
-
-    def put(self, rows: list[int], record: CachedSolve) -> None:
-        self.status[rows], self.objective[rows], self.bound[rows] = record.status, record.objective, record.bound
-        self.decision[rows] = torch.tensor(record.decision, dtype=self.decision.dtype)
-
-    def take(self, places: list[list[int]], solution: Solution) -> None:
-        """The answers of a solve, all at once: its instance i goes to the rows `places[i]`."""
-        rows = torch.tensor([row for own in places for row in own])
-        origin = torch.tensor([i for i, own in enumerate(places) for _ in own])
-        for name in ("decision", "status", "objective", "bound"):
-            held = getattr(self, name)
-            held[rows] = getattr(solution, name)[origin].to(held.dtype)
-
-    def solution(self, y: Tensor, batch: torch.Size, seconds: float) -> Solution:
-        return Solution(
-            decision=self.decision.to(y.device).reshape(*batch, self.decision.shape[-1]),
-            status=self.status.reshape(batch),
-            objective=self.objective.reshape(batch),
-            bound=self.bound.reshape(batch),
-            seconds=seconds,
-        )
 
 
 # -- labels that listen to the neighbours ------------------------------------------------------------------------------
@@ -196,6 +182,11 @@ def label_by_neighbours(
         k: neighbours, fewer than there are instances; nearest by Euclidean distance, so scale features first.
         share: what the instance itself counts; 1 gives the usual labels.
         cache, progress: as of `dflearn.label`.
+
+    Examples:
+        >>> robust = dfl.data.label_by_neighbours(data, program, k=5, progress=False)
+        >>> robust.decisions.shape
+        torch.Size([40, 12])
     """
     if data.costs is None:
         raise DataError("neighbours' labels are averages of costs, and the data hold none")

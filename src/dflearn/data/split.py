@@ -17,7 +17,13 @@ Size = int | float  # a number of rows, or a share (a float below 1) of them
 
 
 class Parts(NamedTuple):
-    """Rows to train on, to choose by (an epoch, a model), and to test on: int64, no row in two parts."""
+    """Rows to train on, to choose by (an epoch, a model), and to test on: int64, no row in two parts.
+
+    Examples:
+        >>> parts = dfl.data.parts_of(100, seed=1)
+        >>> len(parts.train), len(parts.choose), len(parts.test)
+        (60, 15, 25)
+    """
 
     train: np.ndarray
     choose: np.ndarray
@@ -44,6 +50,11 @@ def parts_of(
             is known of a row only later (a forecast of tomorrow, a week's mean) must not reach into the next part.
         groups: a label for each row, `(count,)`; rows of one label never lie in two parts. Shares of rows are then met as
             closely as whole groups allow.
+
+    Examples:
+        >>> parts = dfl.data.parts_of(100, test=20, choose=10, ordered=True, gap=1)
+        >>> [(int(rows[0]), int(rows[-1])) for rows in parts]
+        [(0, 67), (69, 78), (80, 99)]
     """
     if gap < 0 or (gap and not ordered):
         raise OptionError(f"gap={gap} leaves out rows between parts in order of time: pass ordered=True, and gap ≥ 0")
@@ -79,6 +90,11 @@ def rolling_origins(
     Args:
         test: of all rows, those that the folds test on, together.
         choose, gap, groups: as of `parts_of`, in each fold.
+
+    Examples:
+        >>> folds = dfl.data.rolling_origins(100, folds=2, test=20)
+        >>> [(int(fold.test[0]), int(fold.test[-1])) for fold in folds]
+        [(80, 89), (90, 99)]
     """
     if folds < 1:
         raise OptionError(f"folds is at least 1, got {folds}")
@@ -106,6 +122,11 @@ def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple
     Args:
         sizes: by name, for messages. A number of rows, or a share (a float below 1) of all rows, rounded up.
         seed: `None` leaves the rows in their order.
+
+    Examples:
+        >>> test, rest = dfl.data.split_rows(10, {"test": 0.2}, seed=1)
+        >>> test
+        tensor([2, 9])
     """
     taken = []
     for name, size in sizes.items():

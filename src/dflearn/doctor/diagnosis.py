@@ -23,7 +23,13 @@ VANISHING = 1e-6
 
 
 class Finding(NamedTuple):
-    """One observation, and what to change if it is not fine."""
+    """One observation, and what to change if it is not fine.
+
+    Examples:
+        >>> from dflearn.doctor import Finding
+        >>> Finding("warning", "labels are not optimal", "label the data again").what
+        'labels are not optimal'
+    """
 
     severity: Severity
     what: str
@@ -50,6 +56,12 @@ class Diagnosis:
             so that the model may have seen these, and least squares is cross-validated.
         behind: whether the model's regret is above that of least squares beyond chance (95 % interval of paired differences).
         findings: observations, the worst first.
+
+    Examples:
+        >>> model, loss = dfl.models.Linear(10, 12), dfl.losses.SPOPlus(dfl.Exact(problem.solver()))
+        >>> diagnosis = dfl.diagnose(model, loss, data)
+        >>> diagnosis.gradients.shape, diagnosis.findings[0].severity
+        ((40,), 'fine')
     """
 
     setting: str

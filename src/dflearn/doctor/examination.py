@@ -21,7 +21,7 @@ from dflearn.program import Program
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Status
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.training.arguments import AnyLoss, as_loss, check_model
+from dflearn.training.step import AnyLoss, as_loss, check_model
 
 
 def diagnose(
@@ -46,6 +46,11 @@ def diagnose(
         trained_on: what the model was trained on, none of it among `data`: least squares is fitted to the same. Without it, each
             instance is predicted by a map that was fitted to the others of `data`.
         seed: of random directions, or their generator.
+
+    Examples:
+        >>> model, loss = dfl.models.Linear(10, 12), dfl.losses.Regret(dfl.Exact(problem.solver()))
+        >>> dfl.diagnose(model, loss, data, problem=problem).findings[0].what
+        '100% of the instances with a wrong decision have no gradient: Regret stands still on them.'
     """
     check_model(model)
     loss, data = as_loss(loss), as_dataset(data)
@@ -179,34 +184,27 @@ def least_squares(data: DecisionDataset, count: int, trained_on: DecisionDataset
     A linear map of least squared error, fitted to `trained_on`; without it, to four fifths of the data and applied to the fifth
     left out, five times. One map for all costs where features are per cost. `None` where there are too few instances to fit one.
     """
-    x, y = _with_one(data), data.batch().require("costs").double()
+    x, y = data.features.double(), data.batch().require("costs").double()
     if x.ndim not in (2, 3):
         return None
     if trained_on is not None:
-        return _fitted(_with_one(trained_on), trained_on.batch().require("costs").double(), x[:count])
-    fold = torch.arange(len(x)) % FOLDS
-    fitted = torch.empty_like(y)
+        return _fitted(trained_on.features.double(), trained_on.batch().require("costs").double(), x[:count])
+    fold, fitted = torch.arange(len(x)) % FOLDS, torch.empty_like(y)
     for left_out in range(min(FOLDS, count)):
-        known = fold != left_out
-        predicted = _fitted(x[known], y[known], x[~known])
+        predicted = _fitted(x[fold != left_out], y[fold != left_out], x[fold == left_out])
         if predicted is None:
             return None
-        fitted[~known] = predicted
+        fitted[fold == left_out] = predicted
     return fitted[:count]
 
 
-def _with_one(data: DecisionDataset) -> Tensor:
-    x = data.features.double()
-    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
-
-
 def _fitted(x: Tensor, y: Tensor, new: Tensor) -> Tensor | None:
-    """Costs of new instances by least squares on others; `None` where these are too few."""
+    """Costs of new instances by least squares on others, with an intercept; `None` where these are too few."""
+    x, new = (torch.cat([part, torch.ones_like(part[..., :1])], -1) for part in (x, new))
     seen, costs = (x, y) if x.ndim == 2 else (x.flatten(0, 1), y.reshape(-1, 1))
     if len(seen) < 2 * seen.shape[1]:
         return None
-    predicted = new @ torch.linalg.lstsq(seen, costs, driver="gelsd").solution
-    return predicted.squeeze(-1) if x.ndim == 3 else predicted
+    return (new @ torch.linalg.lstsq(seen, costs, driver="gelsd").solution).reshape(len(new), -1)
 
 
 def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: torch.Generator) -> float:

@@ -23,7 +23,6 @@ largest term in the rows in force that it is tied to, in its own units. Without 
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -53,10 +52,6 @@ class Verdict(NamedTuple):
     error: np.ndarray
     bound: np.ndarray
 
-    def rows(self, index: np.ndarray) -> Verdict:
-        """The verdicts on the answers at `index`."""
-        return Verdict(*(part[index] for part in self))
-
 
 class Certifier:
     """Checks answers to the relaxation of one program. The matrices are prepared once.
@@ -72,7 +67,7 @@ class Certifier:
         self.row_of = np.repeat(np.arange(self.matrix.shape[0]), np.diff(self.matrix.indptr))
         diagonal = np.zeros(program.n) if program.Q is None else program.Q.diagonal
         self.diagonal = np.ascontiguousarray(diagonal[None])
-        self.bends = program.Q is not None and program.Q.factor.nnz > 0
+        self.has_factor = program.Q is not None and program.Q.factor.nnz > 0
 
     def check(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float | np.ndarray = 0.0) -> Verdict:
         """The errors of answers without the allowance for rounding.  c, w `(count, n)`, w within its bounds; y `(count, rows)`;
@@ -81,9 +76,9 @@ class Certifier:
 
         right, lower, upper = self._own_lines if sides is self.program.own_sides else _lines(sides)
         out = np.empty((5, len(c)))
-        bend = self.bend(w)
+        factor = self.factor_terms(w)
         check_answers(
-            *self.stored, self.equalities, ZERO, c, bend, self.curve(mu), w, y, right, lower, upper, out
+            *self.stored, self.equalities, ZERO, c, factor, self.curve(mu), w, y, right, lower, upper, out
         )  # fmt: skip
         return Verdict(*out)
 
@@ -112,21 +107,15 @@ class Certifier:
             part[index] = new[better]
         return w, y, verdict
 
-    def times(self, factor: float) -> Certifier:
-        """The same with `factor` Q, where Q is diagonal."""
-        out = copy(self)
-        out.diagonal = factor * self.diagonal
-        return out
-
     def curve(self, mu: float | np.ndarray) -> np.ndarray:
         """The diagonal part of Q and μ, `(1, n)` or `(count, n)`."""
         if isinstance(mu, float) and mu == 0.0:
             return self.diagonal
         return np.ascontiguousarray(self.diagonal + np.reshape(mu, (-1, 1)))
 
-    def bend(self, w: np.ndarray) -> np.ndarray:
+    def factor_terms(self, w: np.ndarray) -> np.ndarray:
         """RᵀR w and the size of its terms, `(2, count, n)`; of no instances where Q has a diagonal alone."""
-        if not self.bends:
+        if not self.has_factor:
             return np.empty((2, 0, 0))
         assert self.program.Q is not None
         R = self.program.Q.factor
@@ -234,10 +223,10 @@ class Examination:
         self.y = np.where(self.inequality, np.minimum(y, 0.0), y)
         self.right = sides.right_hand_sides()[0]
         matrix, sizes = certifier.matrix, certifier.sizes
-        curve, bend = certifier.curve(mu)[0], certifier.bend(w[None])
+        curve, factor = certifier.curve(mu)[0], certifier.factor_terms(w[None])
         pull, weight = curve * w, curve * np.abs(w)
-        if bend.shape[1]:
-            pull, weight = pull + bend[0, 0], weight + bend[1, 0]
+        if factor.shape[1]:
+            pull, weight = pull + factor[0, 0], weight + factor[1, 0]
         self.curve = curve
         self.excess, self.terms = matrix @ w - self.right, sizes @ np.abs(w) + np.abs(self.right)
         self.reduced = c + pull - matrix.T @ self.y

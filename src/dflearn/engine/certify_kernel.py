@@ -17,12 +17,12 @@ jit = ahead.jit(nogil=True, error_model="numpy")
 @jit
 def check_answers(
     start: Any, index: Any, entry: Any, equalities: int, zero: float,
-    c: Any, bend: Any, curve: Any, w: Any, prices: Any, right: Any, lower: Any, upper: Any, out: Any,
+    c: Any, factor: Any, curve: Any, w: Any, prices: Any, right: Any, lower: Any, upper: Any, out: Any,
 ) -> None:  # fmt: skip
     """out `(5, count)`: primal, dual, gap and the worst of these, and the bound, as of `Verdict`.
 
     M is stored by rows: entry[k] is in column index[k], for k from start[i] to start[i + 1]. c, w `(count, n)`, prices
-    `(count, rows)`. curve: the diagonal part of Q. bend `(2, count, n)`: what the rest of Q adds to the slope, and the size of
+    `(count, rows)`. curve: the diagonal part of Q. factor `(2, count, n)`: what the rest of Q adds to the slope, and the size of
     its terms; no instances where there is no rest. Of curve, right, lower and upper there is one line per instance or one for
     all.
     """
@@ -31,15 +31,15 @@ def check_answers(
     excess, size = np.empty(rows), np.empty(rows)
     for t in range(c.shape[0]):
         q, low, high = right[min(t, len(right) - 1)], lower[min(t, len(lower) - 1)], upper[min(t, len(upper) - 1)]
-        bent = curve[min(t, len(curve) - 1)]
+        delta = curve[min(t, len(curve) - 1)]
         primal, dual, gap, value, objective, doubt = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         dearest, length = 0.0, 0.0
         for j in range(n):
             x = w[t, j]
-            pull, weight = bent[j] * x, bent[j] * abs(x)
-            if bend.shape[1]:
-                pull += bend[0, t, j]
-                weight += bend[1, t, j]
+            pull, weight = delta[j] * x, delta[j] * abs(x)
+            if factor.shape[1]:
+                pull += factor[0, t, j]
+                weight += factor[1, t, j]
             slope[j], terms[j] = c[t, j] + pull, abs(c[t, j]) + weight
             dearest, length = max(dearest, terms[j]), length + abs(x)
             value += (abs(c[t, j]) + 0.5 * weight) * abs(x)
@@ -76,8 +76,8 @@ def check_answers(
                 continue
             share = abs(r) / terms[j]
             dual = max(dual, share if np.isinf(bound) else min(share, off / max(abs(x), abs(bound))))
-            if bent[j] > 0.0:
-                off = min(off, abs(r) / bent[j])
+            if delta[j] > 0.0:
+                off = min(off, abs(r) / delta[j])
             if share > NOTHING:
                 gap += abs(r) * (off if share > zero else min(off, abs(x)))
         if np.isnan(objective) or np.isnan(gap) or np.isnan(dual):

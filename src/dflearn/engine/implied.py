@@ -28,16 +28,12 @@ class Propagation:
         self.sizes = abs(matrix)
         self.entries, self.column, lengths = rows.data, rows.indices, np.diff(rows.indptr)
         self.filled = np.flatnonzero(lengths)
-        self.row, self.starts = (
-            np.repeat(np.arange(len(self.filled)), lengths[self.filled]),
-            rows.indptr[:-1][self.filled],
-        )
+        self.row = np.repeat(np.arange(len(self.filled)), lengths[self.filled])
+        self.starts = rows.indptr[:-1][self.filled]
         self.rounding = (lengths[self.filled] + 8) * EPS
         positive = self.entries > 0
-        self.positive, self.groups = (
-            positive,
-            [_by_column(self.column, np.flatnonzero(way)) for way in (positive, ~positive)],
-        )
+        self.positive = positive
+        self.groups = [_by_column(self.column, np.flatnonzero(way)) for way in (positive, ~positive)]
 
     def bounds(self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds that hold for every w that meets the rows within `lower` and `upper`.
@@ -57,9 +53,8 @@ class Propagation:
         right = right[..., self.filled]
         with np.errstate(all="ignore"):
             for _ in range(ROUNDS):
-                term = np.where(
-                    self.positive, a * low[..., column], a * high[..., column]
-                )  # the least that an entry contributes
+                # The least that an entry contributes.
+                term = np.where(self.positive, a * low[..., column], a * high[..., column])
                 endless = np.isinf(term)
                 term[endless] = 0.0
                 missing = np.add.reduceat(endless, starts, axis=-1, dtype=np.int64)

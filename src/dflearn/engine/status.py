@@ -6,7 +6,13 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """How the solve of one instance ended. Only `OPTIMAL` and `FEASIBLE` come with a decision."""
+    """How the solve of one instance ended. Only `OPTIMAL` and `FEASIBLE` come with a decision.
+
+    Examples:
+        >>> solution = dfl.HiGHS(dfl.Program(n=1, upper=1.0)).solve(torch.tensor([-1.0]))
+        >>> dfl.Status(int(solution.status)).name
+        'OPTIMAL'
+    """
 
     OPTIMAL = 0
     FEASIBLE = 1

@@ -29,6 +29,12 @@ class Comparison:
         zero_optima: how many instances have a zero optimum, and so are left out of `mean_of_ratios`.
         seeds: how many independent repetitions the intervals are over; `None` where they are over instances alone.
         p_value: of Wilcoxon's signed ranks of the seeds' mean differences; NaN without seeds.
+
+    Examples:
+        >>> good = dfl.evaluate(predicted, problem, data, progress=False)
+        >>> difference = dfl.compare(good, good)
+        >>> difference.ties, difference.absolute_regret.value
+        (40, 0.0)
     """
 
     absolute_regret: Estimate
@@ -115,6 +121,13 @@ def compare(
         seeds: whether the pairs are repetitions of one experiment, each with data and training of its own (whatever the
             ids say). Then a difference must hold over seeds: intervals are of the hierarchical bootstrap, which draws
             seeds and then instances, and the verdict names the number of seeds. Each seed counts the same.
+
+    Examples:
+        >>> good = dfl.evaluate(data.costs, problem, data, progress=False)
+        >>> poor = dfl.evaluate(predicted, problem, data, progress=False)
+        >>> difference = dfl.compare(good, poor)
+        >>> difference.losses, difference.absolute_regret.value < 0
+        (0, True)
     """
     pairs = _pairs(a, b)
     for one, other in pairs:

@@ -56,6 +56,12 @@ METRICS = {
     "floor_absolute_regret": "mean regret of deciding with E[y | x], the best any predictor can do",
     "floor_ratio_of_sums": "Σ regret / Σ |optimum| of deciding with E[y | x]",
 }
+"""The metrics of an `Evaluation` by name, each with its meaning.
+
+Examples:
+    >>> dfl.evaluation.METRICS["absolute_regret"]
+    'mean regret'
+"""
 
 # Those of programs whose decisions are settled once the truth is known.
 POST_HOC = {
@@ -67,7 +73,13 @@ MEANINGS = METRICS | POST_HOC
 
 
 class Regrets(NamedTuple):
-    """regret = obj(y, w) − obj(y, w*) and optimum = obj(y, w*), both `(*batch,)`."""
+    """regret = obj(y, w) − obj(y, w*) and optimum = obj(y, w*), both `(*batch,)`.
+
+    Examples:
+        >>> found = dfl.evaluation.regrets_of(problem.solver(), data.costs, data.decisions, data.decisions)
+        >>> found.regret.max(), found.optimum.shape
+        (tensor(0.), torch.Size([40]))
+    """
 
     regret: Tensor
     optimum: Tensor
@@ -81,6 +93,11 @@ def regrets_of(
     Equal decisions have regret zero, not round-off: see `Objective.difference`. Where the objective has a `value`, both are
     what that says. Where a solver's program has predicted right-hand sides or recourse variables, the regret is that after
     recourse, and infinite where none helps.
+
+    Examples:
+        >>> decisions = problem.solver().solve(predicted).decision
+        >>> dfl.evaluation.regrets_of(program.objective, data.costs, decisions, data.decisions).regret.min() >= 0
+        tensor(True)
     """
     objective = judge if isinstance(judge, Objective) else judge.objective
     program = None if isinstance(judge, Objective) else judge.program
@@ -158,6 +175,11 @@ class Evaluation:
         confidence: level of all intervals.
         weights: how much each instance counts, `(count,)`; `None`: all the same. A value is that of instances that stand
             there as often as they weigh; for its interval each is one draw, with its weight.
+
+    Examples:
+        >>> evaluation = dfl.evaluate(predicted, problem, data, progress=False)
+        >>> evaluation.regrets.shape, 0 < evaluation.ratio_of_sums < 1
+        ((40,), True)
     """
 
     problem: str
@@ -315,7 +337,7 @@ class Evaluation:
 
 
 def evaluate(
-    predictor: Predictor | Tensor | np.ndarray,
+    predictor: Predictor | Tensor | np.ndarray | Any,
     problem: Decided,
     dataset: Data,
     solver: Solver | None = None,
@@ -330,7 +352,8 @@ def evaluate(
     """Judge predicted costs by the decisions they lead to on the true (MI)LP, solved exactly and cold.
 
     Args:
-        predictor: features → costs (a module is put into eval mode meanwhile), or the predicted costs `(count, p)`.
+        predictor: features → costs (a module is put into eval mode meanwhile), a fitted estimator in scikit-learn's
+            conventions, or the predicted costs `(count, p)`.
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             problem may also know E[y | x] and so the floor. Where no program is known, decisions are not checked.
         dataset: features and true costs; its decisions are the labels, computed here where it has none. Its weights, where
@@ -341,6 +364,11 @@ def evaluate(
         floor: also decide with E[y | x], where the problem knows it: one more solve per instance.
         confidence: level of the intervals.
         accept: the statuses of decisions that may count.
+
+    Examples:
+        >>> evaluation = dfl.evaluate(data.costs, problem, data, progress=False)  # a perfect forecast
+        >>> evaluation.ratio_of_sums, evaluation.exact_share
+        (0.0, 1.0)
     """
     if not 0 < confidence < 1:
         raise OptionError(f"confidence lies strictly between 0 and 1, got {confidence}")
@@ -425,17 +453,20 @@ def _precise(dataset: DecisionDataset) -> bool:
     return labels is not None and (labels.dtype == torch.float64 or bool((labels == labels.round()).all()))
 
 
-def _predicted(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionDataset, task: DecisionTask) -> Tensor:
+def _predicted(predictor: Any, dataset: DecisionDataset, task: DecisionTask) -> Tensor:
     """Predicted costs, float64 `(count, p)`."""
+    ask = predictor if callable(predictor) else getattr(predictor, "predict", None)
     if isinstance(predictor, Tensor | np.ndarray):
         predicted = torch.as_tensor(predictor)
-    elif not callable(predictor):
+    elif ask is None:
         raise OptionError(
-            f"evaluate takes predicted costs, or a function from features to them, and got a {type(predictor).__name__}: of "
-            "an estimator, pass estimator.predict(X)"
+            "evaluate takes predicted costs, a function from features to them, or a fitted estimator in scikit-learn's "
+            f"conventions; got a {type(predictor).__name__}"
         )
+    elif ask is predictor:
+        predicted = predict(ask, dataset.features)
     else:
-        predicted = predict(predictor, dataset.features)
+        predicted = torch.as_tensor(np.asarray(ask(dataset.features.detach().cpu().numpy()), np.float64))
     if predicted.shape != (len(dataset), task.objective.p):
         raise ShapeError(
             f"predictions must have shape {(len(dataset), task.objective.p)}, one row per instance and one column per "

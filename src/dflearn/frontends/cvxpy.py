@@ -30,6 +30,13 @@ class CvxpyProgram:
     Attributes:
         program: the `Program`. Its variables are CVXPY's, flattened, and those that CVXPY adds for `abs`, `max` and
             the like.
+
+    Examples:
+        >>> import cvxpy
+        >>> w, y = cvxpy.Variable(3, nonneg=True), cvxpy.Parameter(3)
+        >>> model = dfl.from_cvxpy(cvxpy.Problem(cvxpy.Minimize(y @ w), [cvxpy.sum(w) == 1]), costs=y)
+        >>> dfl.HiGHS(model.program).solve(torch.tensor([3.0, 1.0, 2.0])).decision
+        tensor([0., 1., 0.])
     """
 
     program: Program
@@ -92,6 +99,13 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
 
     The other parameters may stand in right-hand sides and in the known part of the objective; `CvxpyProgram.instance`
     turns their values into an `Instance`. They need a value now, which the program itself takes.
+
+    Examples:
+        >>> import cvxpy
+        >>> w, y = cvxpy.Variable(3, nonneg=True), cvxpy.Parameter(3)
+        >>> model = dfl.from_cvxpy(cvxpy.Problem(cvxpy.Minimize(y @ w), [cvxpy.sum(w) == 1]), costs=y)
+        >>> model.program.p
+        3
     """
     cvxpy = optional("cvxpy", "cvxpy", "from_cvxpy")
     if not isinstance(problem, cvxpy.Problem):

@@ -160,6 +160,13 @@ def from_mps(
     A file that maximizes keeps its sense: costs are values, S is −I. Free rows are dropped, rows with a single variable
     become bounds. A quadratic objective (QUADOBJ, QMATRIX, [ … ]/2) becomes Q, which must be convex; quadratic rows,
     semi-continuous variables and special ordered sets are refused.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> rows = "ROWS\\n N cost\\n G demand\\nCOLUMNS\\n x cost 3 demand 1\\n y cost 2 demand 1\\nRHS\\n r demand 1\\nENDATA\\n"
+        >>> _ = Path("model.mps").write_text("NAME model\\n" + rows)
+        >>> dfl.from_mps("model.mps", costs=["x"]).cost_names
+        ('x',)
     """
     return read_model(path, costs, (".mps",), recourse).program(keep_offset)
 
@@ -167,7 +174,14 @@ def from_mps(
 def from_lp(
     path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
 ) -> Program:
-    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`."""
+    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("model.lp").write_text("minimize 3 x + 2 y subject to demand: x + y >= 1 end")
+        >>> dfl.from_lp("model.lp", costs=["x"]).cost_names
+        ('x',)
+    """
     return read_model(path, costs, (".lp",), recourse).program(keep_offset)
 
 

@@ -35,6 +35,14 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     A model that maximizes keeps its sense: costs are values, S is −I. `addRange` has added a variable of Gurobi's own to
     the model, which is one of "all". Constraints that a callback adds are not part of the model; a model that says it
     has some is refused.
+
+    Examples:
+        >>> import gurobipy
+        >>> model = gurobipy.Model()
+        >>> x = model.addVars(3, obj=1.0, name="x")
+        >>> _ = model.addConstr(x.sum() == 1)
+        >>> dfl.from_gurobi(model, costs=x).cost_names
+        ('x[0]', 'x[1]', 'x[2]')
     """
     gurobipy = optional("gurobipy", "gurobi", "from_gurobi")
     if not isinstance(model, gurobipy.Model):

@@ -250,6 +250,14 @@ def as_instances(programs: Sequence[Program]) -> tuple[Program, Instance]:
 
     For models whose data change from day to day: read the model of each day, then put the days together. Right-hand
     sides, bounds and d may differ; the matrices A, G, S and the integer variables must be the same.
+
+    Examples:
+        >>> days = [dfl.from_linprog(A_eq=[[1, 1]], b_eq=[demand]) for demand in (1, 2, 3)]
+        >>> first, instances = dfl.as_instances(days)
+        >>> instances.b
+        tensor([[1.],
+                [2.],
+                [3.]], dtype=torch.float64)
     """
     import torch  # here, since reading a file does without
 

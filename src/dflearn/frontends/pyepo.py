@@ -29,6 +29,11 @@ def from_pyepo(optmodel: Any) -> Program:
 
     Refused: models with quadratic constraints (PyEPO's portfolio), with constraints from a callback (its DFJ tours), and
     other back ends, whose own `solve` may serve through `from_callable`.
+
+    Examples:
+        >>> from pyepo.model.grb.knapsack import knapsackModel
+        >>> dfl.from_pyepo(knapsackModel(weights=[[3, 4, 5]], capacity=[7])).n
+        3
     """
     optional("pyepo.model.opt", "bench", "from_pyepo")
     from pyepo.model.grb.grbmodel import optGrbModel
@@ -86,6 +91,13 @@ def to_pyepo(problem: Program | Solver) -> Any:
 
     PyEPO then speaks of decisions w `(n,)` and of predicted costs y `(p,)`. With S or d, it is in the position of a
     model of its own in which part of the objective is predicted.
+
+    Examples:
+        >>> model = dfl.to_pyepo(program)
+        >>> model.setObj(np.ones(12))
+        >>> _, value = model.solve()
+        >>> value
+        4.0
     """
     import highspy  # noqa: F401  (before PyEPO, which brings other solvers along)
 

@@ -27,6 +27,15 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
         keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
 
     A model that maximizes keeps its sense: costs are values, and S and d are negated.
+
+    Examples:
+        >>> import pyomo.environ as pyo
+        >>> model = pyo.ConcreteModel()
+        >>> model.x = pyo.Var(range(3), bounds=(0, 1))
+        >>> model.price = pyo.Param(range(3), initialize=1.0, mutable=True)
+        >>> model.cost = pyo.Objective(expr=sum(model.price[i] * model.x[i] for i in range(3)))
+        >>> dfl.from_pyomo(model, costs=model.price).cost_names
+        ('price[0]', 'price[1]', 'price[2]')
     """
     pyomo = optional("pyomo.environ", "pyomo", "from_pyomo")
     if not isinstance(model, pyomo.ConcreteModel):

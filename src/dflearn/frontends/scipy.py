@@ -35,6 +35,10 @@ def from_linprog(
         c, A_ub, b_ub, A_eq, b_eq, bounds, integrality: as of `linprog`. The rows are kept one for one: G, h are A_ub,
             b_ub, and A, b are A_eq, b_eq. `c` may be left out where all costs are predicted.
         costs: which entries of c are predicted: "all", or their indices; the others are the known part d.
+
+    Examples:
+        >>> dfl.from_linprog(A_eq=[[1, 1, 1]], b_eq=[1]).p
+        3
     """
     G, A = _matrix(A_ub), _matrix(A_eq)
     n = _count(c, G, A)
@@ -73,6 +77,10 @@ def from_milp(
         c, integrality, bounds, constraints: as of `milp`: constraints is a `LinearConstraint`, a tuple (A, lb, ub), or
             a list of either. `c` may be left out where all costs are predicted.
         costs: which entries of c are predicted: "all", or their indices; the others are the known part d.
+
+    Examples:
+        >>> dfl.from_milp([3, 2], integrality=1, constraints=([[1, 1]], 1, np.inf), costs=[0]).p
+        1
     """
     parts = _constraints(constraints)
     matrices = [_matrix(part.A) for part in parts]

@@ -12,12 +12,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Data, as_dataset
+from dflearn.data import Batch, Data, as_dataset
 from dflearn.errors import MissingExtraError, OptionError
 from dflearn.solvers.task import Decided
-from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, check_parts, make_optimizer
 from dflearn.training.run import FitOptions
-from dflearn.training.step import Starts, copy_weights, counted_rows, loss_of, measure, weights_are_finite
+from dflearn.training.step import (
+    AnyLoss,
+    MakeOptimizer,
+    MakeScheduler,
+    Starts,
+    check_parts,
+    copy_weights,
+    counted_rows,
+    loss_of,
+    make_optimizer,
+    measure,
+    weights_are_finite,
+)
 from dflearn.training.validation import CHUNK, History, Validation, prepare, rows_to_try
 
 try:
@@ -27,16 +38,16 @@ except ModuleNotFoundError as error:
 
 
 class Share(NamedTuple):
-    """A process's part of one batch: its instances, and how many there are (or what they weigh) per process on average."""
+    """A process's part of one batch: its instances, and the mean number (or weight) of instances per process."""
 
     rows: Tensor
     size: float
 
 
 class Shares:
-    """The batches of each epoch in the order of `fit`, of which each of R processes takes its rows.
+    """The batches of each epoch in the order of `fit`: R · `batch_size` instances, of which each of R processes takes its share.
 
-    A batch has R · `batch_size` instances, the last one what remains; a process's share of it may be empty.
+    The last batch has the remaining instances, so a share of it may be empty.
     """
 
     def __init__(self, module: DecisionModule) -> None:
@@ -57,7 +68,7 @@ class Shares:
             yield Share(batch.tensor_split(self.world)[self.module.global_rank], size / self.world)
 
     def _order(self, epoch: int) -> Tensor:
-        """The permutation of this epoch: one is drawn for each epoch, so a resumed run draws those it has missed."""
+        """The permutation of this epoch. One is drawn for each epoch, so a resumed run draws the earlier ones first."""
         if self.drawn > epoch:
             self._begin()
         while self.drawn <= epoch:
@@ -86,30 +97,28 @@ class DecisionModule(LightningModule):
         Trainer(max_epochs=25, accelerator="cpu", devices=2, strategy="ddp").fit(module)
         module.history.rows    # one row per epoch, as from `fit`
 
-    In one process, the same arguments give the weights and the losses of `fit`. With R processes, each step is one of
-    `fit` with batches of R · `batch_size` instances: they come from the same permutation of the data, and each process
-    takes its rows of every batch. With N instances in a batch, a process's loss is (R/N) Σ loss over its own ones, so the
-    gradient averaged over processes is that of the batch's mean, also where the last batch cannot be divided evenly. Data
-    with weights count as in `fit`: N is then what the batch weighs.
+    In one process, the same arguments give the weights and the losses of `fit`. With R processes, each step is a step of
+    `fit` with a batch of R · `batch_size` instances, and each process takes its rows of the batch. With N instances in a batch, a
+    process's loss is (R/N) Σ loss over its own instances, so the mean gradient of the processes is that of the batch's mean, also
+    for an uneven last batch. With weights, N is the weight of the batch.
 
-    Validation is shared among the processes too, and its metrics are those of the whole set. They are logged, as are
-    `loss` and `gradient`, under their names in the history, for `EarlyStopping`, `ModelCheckpoint` and any logger.
+    The processes share the validation too, and its metrics are those of the whole set. Metrics, `loss` and `gradient` are
+    logged under their names in the history, for `EarlyStopping`, `ModelCheckpoint` and any logger.
 
-    Warm starts stay in the process that made them. An instance that comes to another process in a later epoch finds
-    there the start of its last visit, or a blank one; the decision depends on it within the layer's tolerance only. A
-    checkpoint holds the history, the state of the loss and the starts of the first process, with which all processes go
-    on when it is loaded. Checkpoints are meant for the end of an epoch.
+    Warm starts stay in their process. If an instance comes to another process in a later epoch, that process uses the start of
+    its own last visit, or a blank one; the decision changes only within the layer's tolerance. A checkpoint, at the end of an
+    epoch, has the history, the state of the loss, and the starts of the first process, which all processes load.
 
-    Torch's own generator (dropout) is left to `lightning.seed_everything`. A layer that draws noise does so in each
-    process: pass it another seed in each, as in `Perturbed(solver, generator=rank)`, or they all draw the same. A gradient
-    that is not finite ends the run, so gradient scaling (`precision="16-mixed"`) is not for this module; "bf16-mixed" is.
+    `lightning.seed_everything` seeds torch's own generator (dropout). Give a layer that draws noise another seed in each process,
+    as in `Perturbed(solver, generator=rank)`. A gradient that is not finite ends the run, so gradient scaling
+    (`precision="16-mixed"`) does not work with this module; "bf16-mixed" does.
 
     Args:
         model, loss, train, validation, problem, optimizer, lr, scheduler, seed, warm_start, warm_start_bytes: as of `fit`.
         batch_size: instances per step and process.
 
     Attributes:
-        history: as from `fit`, but that of the seconds there is only the whole.
+        history: as from `fit`, with the total seconds only.
     """
 
     def __init__(
@@ -141,10 +150,9 @@ class DecisionModule(LightningModule):
         self.validation: Validation | None = None
         if validation is not None:
             self.validation = Validation(as_dataset(validation, "validation"), loss, problem)
-        self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
-        if self.validation is not None:
             self.history.monitored = self.validation.monitored
             self.history.note(self.validation.take_note())
+        self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
         self.history.note(note)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -152,8 +160,8 @@ class DecisionModule(LightningModule):
         return self.model(features)
 
     def configure_optimizers(self) -> Any:
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        optimizer = make_optimizer(self._make_optimizer, parameters, self.lr)
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        optimizer = make_optimizer(self._make_optimizer, trained, self.lr)
         if self._make_scheduler is None:
             return optimizer
         schedule = {"scheduler": self._make_scheduler(optimizer), "monitor": self.history.monitored or "loss"}
@@ -165,7 +173,7 @@ class DecisionModule(LightningModule):
         return Shares(self)
 
     def val_dataloader(self) -> Chunks:
-        """This process's part of the validation set, as numbers of instances, in chunks; one that is empty at least."""
+        """This process's part of the validation set, as numbers of instances in chunks, at least one (empty) chunk."""
         rows = torch.arange(0 if self.validation is None else len(self.validation.data))
         return Chunks(rows.tensor_split(self.trainer.world_size)[self.global_rank])
 
@@ -178,11 +186,12 @@ class DecisionModule(LightningModule):
     def on_fit_start(self) -> None:
         if self.data.features.device != self.device:
             self.data = self.data.to(self.device)
-        rows = rows_to_try(self.loss, self.batch_size, len(self.data))
-        batch = self.data.batch(rows)
-        if self.starts is not None:
-            batch = replace(batch, start=self.starts.get(rows))
+        batch = self._batch(rows_to_try(self.loss, self.batch_size, len(self.data)))
         self.history.seconds_compile = prepare(self.model, self.loss, batch)
+
+    def _batch(self, rows: Tensor) -> Batch:
+        batch = self.data.batch(rows)
+        return batch if self.starts is None else replace(batch, start=self.starts.get(rows))
 
     def on_train_epoch_start(self) -> None:
         self._last_finite = copy_weights(self.model)
@@ -195,9 +204,7 @@ class DecisionModule(LightningModule):
     def training_step(self, share: Share, step: int) -> Tensor:
         """(R/N) Σ loss over this process's instances of the batch; with weights, (R / Σ weight) Σ weight · loss."""
         rows, size = share
-        batch = self.data.batch(rows)
-        if self.starts is not None:
-            batch = replace(batch, start=self.starts.get(rows))
+        batch = self._batch(rows)
         place = (self.current_epoch + 1, step + 1)
         with self._keeping_finite_weights():
             predicted, output = loss_of(self.model, self.loss, batch, *place)
@@ -205,7 +212,7 @@ class DecisionModule(LightningModule):
             self.starts.put(rows, output.solution.start)
         value = output.value if batch.weights is None else output.value * batch.weights.to(output.value)
         mean = value.sum() / size
-        # A value that is not finite spoils the gradient, which all processes see, so that they stop together.
+        # A value that is not finite spoils the shared gradient, so all processes stop together.
         mean = mean * torch.where(mean.detach().isfinite(), 1.0, torch.nan)
         self._sums += size * torch.stack([mean.detach(), torch.ones_like(mean)]).double()
         self._step = (mean.detach(), batch, predicted.detach(), output.value.detach(), *place)
@@ -238,7 +245,7 @@ class DecisionModule(LightningModule):
         }
         self.log_dict({name: row[name] for name in ("loss", "gradient")}, prog_bar=True, sync_dist=True)
         if self.history.monitored is not None:
-            row |= self._metrics or {self.history.monitored: math.nan}  # an epoch that the trainer did not validate
+            row |= self._metrics or {self.history.monitored: math.nan}  # no validation in this epoch
         self.history.rows.append(row)
 
     def _over_processes(self, value: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Ray: the runs of a study, and exact solves of labels and evaluation, on many machines.
 
-Every node needs the same dflearn. Only the driver writes: the store of a study, and the cache of solves.
+Every node needs the same dflearn. Only the driver writes the store of a study and the cache of solves.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ except ImportError as error:
     raise MissingExtraError("a Ray cluster needs the package ray: pip install 'dflearn[ray]'") from error
 
 GIGABYTE = 2**30
-RETRIES = 2  # how often solves are handed out again whose worker or node was lost
+RETRIES = 2  # how often solves are repeated if their worker or node was lost
 LOOPBACK = "127.0.0.1"
-PATIENCE = 10.0  # seconds that a cluster has to answer
+PATIENCE = 10.0  # seconds until a cluster must answer
 
 
 def connect(address: str | None = None) -> bool:
-    """Connect this process to the cluster at `address`, unless it is connected to one; `True` if that was done here.
+    """Connect this process to the cluster at `address`, unless it is connected to one; `True` for a new connection.
 
     Args:
-        address: `host:port`, `ray://host:port`, or `auto` for the one that `ray start` began on this machine. Without
-            one, a cluster of this machine alone starts, and ends with this process.
+        address: `host:port`, `ray://host:port`, or `auto` for the cluster of `ray start` on this machine. Default: a cluster of
+            this machine alone, which starts here and ends with this process.
     """
     if ray.is_initialized():
         return False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # the user has not agreed to send any
         ray.init("local", num_cpus=available_cores(), include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
         return True
     try:
@@ -68,7 +68,7 @@ def connect(address: str | None = None) -> bool:
 
 
 def _cores() -> int:
-    """How many the cluster has now: nodes come and go."""
+    """The present number of cores of the cluster: nodes come and go."""
     return max(1, int(ray.cluster_resources().get("CPU", 0)))
 
 
@@ -76,21 +76,18 @@ def _cores() -> int:
 
 
 class RayExecutor(Executor):
-    """Runs as tasks of a Ray cluster: one core and one thread each, at most as many as the cluster has cores.
+    """Runs as tasks of a Ray cluster, one core and one thread each.
 
-    A run whose worker or node is lost ends in an outcome that says so, and the driver tries it again. Modules that the
-    study imports from its own folder travel with the runs; those of packages must be installed on every node.
+    If a worker or node is lost, the driver tries its run again. Modules from the study's folder are sent with the runs; those of
+    packages must be installed on every node.
 
     Args:
         address: as of `connect`.
-        cache: a folder on each node that remembers its exact solves; not one that nodes share over a network, which
-            SQLite cannot lock.
-        memory: bytes that a run is declared to need; Ray starts no more of them on a node than fit.
+        cache: a folder on each node for its exact solves, not shared over a network, since SQLite cannot lock such a folder.
+        memory: bytes that a run needs; Ray starts only as many runs on a node as fit.
     """
 
-    def __init__(
-        self, address: str | None = None, cache: str | Path | None = None, memory: float = 2 * GIGABYTE
-    ) -> None:
+    def __init__(self, address: str | None = None, cache: str | Path | None = None, memory: float = 2 * GIGABYTE):
         self._ours = connect(address)
         self.cache, self.slots = cache, _cores()
         self._task = ray.remote(num_cpus=1, memory=int(memory), max_retries=0)(_carry_out)
@@ -125,24 +122,21 @@ class RayExecutor(Executor):
 def _carry_out(
     config: RunConfig, cache: str | Path | None, versions: tuple[str, int], texts: Mapping[str, str]
 ) -> Outcome:
-    """One run, on a worker. `texts`: the user's modules that the study imports, which the node may not have."""
+    """One run, on a worker. texts: of the user's modules, which the node may not have."""
     os.environ.update(ONE_THREAD)  # before numba is imported
     node = f"{platform.node()} {ray.get_runtime_context().get_node_id()[:8]}"
     if versions != (__version__, RESULTS_VERSION):
+        ours, theirs = f"{__version__} (results version {RESULTS_VERSION})", "{} (results version {})".format(*versions)
         return Outcome(
-            config,
-            error=f"node {node} has dflearn {__version__} (results version {RESULTS_VERSION}), the driver {versions[0]} "
-            f"({versions[1]}): install the same on all nodes",
+            config, error=f"node {node} has dflearn {ours}, the driver {theirs}: install one version on all nodes"
         )
     install(texts)
-    outcome = carry_out(config, cache)
-    if outcome.record is None:
-        return outcome
-    return Outcome(config, replace(outcome.record, machine={**outcome.record.machine, "node": node}))
+    record = (outcome := carry_out(config, cache)).record
+    return outcome if record is None else Outcome(config, replace(record, machine={**record.machine, "node": node}))
 
 
 def _in_words(error: RayError) -> str:
-    """Ray's message about a lost task: its kind and first sentence, without addresses and advice."""
+    """The kind and first line of Ray's message about a lost task."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"lost on the cluster ({type(error).__name__}): {lines[0] if lines else 'no reason was given'}"
 
@@ -151,15 +145,15 @@ def _in_words(error: RayError) -> str:
 
 
 class OnRay(Wrapper):
-    """The same answers as `solver`'s, from the workers of a Ray cluster: for `label`, `evaluate` and large batches.
+    """The answers of `solver`, computed by the workers of a Ray cluster: for `label`, `evaluate` and large batches.
 
-    Batches are handed out as answers come back, so that no more of them are on the cluster than twice its cores, however
-    many there are. Those of a worker or node that is lost are handed out again, twice.
+    The cluster has at most twice as many batches as cores at a time. If a worker or node is lost, its batch is solved again, at
+    most twice.
 
     Args:
         solver: an exact solver that can be pickled; each worker keeps a copy.
         address: as of `connect`.
-        memory: bytes that a worker is declared to need.
+        memory: bytes that a worker needs.
     """
 
     def __init__(self, solver: Solver, address: str | None = None, memory: float = GIGABYTE) -> None:
@@ -206,7 +200,7 @@ class OnRay(Wrapper):
                 ray.cancel(reference, force=True)
 
 
-_kept: tuple[str, Solver] | None = None  # in a worker: the solver it had last, with what was built for it
+_kept: tuple[str, Solver] | None = None  # in a worker: its last solver, with the prepared data
 
 
 def _solve_there(key: str, holder: list[ray.ObjectRef], method: str, arguments: tuple[Any, ...]) -> Any:

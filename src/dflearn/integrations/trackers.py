@@ -1,4 +1,4 @@
-"""A run of `fit` in MLflow, TensorBoard or Weights & Biases: one callback each, over what they share."""
+"""A run of `fit` in MLflow, TensorBoard or Weights & Biases: one callback each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from dflearn.training import Callback, Run
 
 
 class Tracker(Callback, ABC):
-    """Logs each epoch once, also when a run goes on from a checkpoint, and closes the log however the run ends.
+    """Logs each epoch once, also when a run continues from a checkpoint, and always closes the log.
 
-    Subclasses write `_open`, `_log` and `_close`. A value that another callback adds to the row is logged where that
-    callback stands before this one.
+    Subclasses write `_open`, `_log` and `_close`. Values that other callbacks add to a row are logged if these callbacks come
+    before this one.
     """
 
     def on_start(self, run: Run) -> None:
@@ -41,23 +42,23 @@ class Tracker(Callback, ABC):
 
     @abstractmethod
     def _open(self, run: Run) -> int:
-        """Open the log, describe the run there, and return the last epoch that it already holds (0: none)."""
+        """Open the log, describe the run, and return the last epoch in the log (0: none)."""
 
     @abstractmethod
     def _log(self, epoch: int, values: dict[str, float]) -> None: ...
 
     @abstractmethod
     def _close(self, run: Run, status: str) -> None:
-        """End the log. The status is "FINISHED", "FAILED" or "KILLED". May be called where `_open` failed."""
+        """End the log. The status is "FINISHED", "FAILED" or "KILLED". Also called after `_open` failed."""
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The values of a row that can be drawn as curves."""
+    """The numbers of a row."""
     return {name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)}
 
 
 def parameters(run: Run) -> dict[str, Any]:
-    """The settings of the run, short enough for a table. (`epochs` may grow when it goes on, so it is left out.)"""
+    """The settings of the run, short enough for a table, without `epochs`, which may grow when the run continues."""
     settings = {name: value for name, value in asdict(run.settings).items() if name != "epochs"}
     things = {"model": run.model, "loss": run.loss, "layer": run.loss.layer, "optimizer": run.optimizer}
     named = {name: None if thing is None else type(thing).__name__ for name, thing in things.items()}
@@ -66,13 +67,13 @@ def parameters(run: Run) -> dict[str, Any]:
 
 
 def final(run: Run) -> dict[str, float]:
-    """The row of the weights that the model has in the end, as `final_loss` and so on, with `final_epoch`."""
+    """The row of the weights that the model keeps, as `final_loss` and so on, with `final_epoch`."""
     row = run.history.best if run.settings.keep == "best" else run.history.rows[-1] if run.history.rows else None
     return {} if row is None else {"final_epoch": row["epoch"], **{f"final_{k}": v for k, v in numbers(row).items()}}
 
 
 ALLOW_FOLDER = "MLFLOW_ALLOW_FILE_STORE"
-LONGEST = 500  # characters of a parameter or tag that every store of MLflow takes
+LONGEST = 500  # characters: every store of MLflow takes parameters and tags of this length
 
 
 class MLflowCallback(Tracker):
@@ -80,14 +81,14 @@ class MLflowCallback(Tracker):
 
         fit(model, loss, train, callbacks=[MLflowCallback("runs", experiment="shortest path")])
 
-    In the end there are the metrics of the weights that are kept (`final_loss`, …, `final_epoch`), the tags `stopped` and
-    `notes`, and the run is finished; failed where `fit` raised an error; killed where it was interrupted. Where `fit` goes
-    on from a checkpoint, so does the MLflow run of the same configuration, and no epoch is logged twice.
+    At the end it logs the metrics of the kept weights (`final_loss`, …, `final_epoch`) and the tags `stopped` and `notes`, and the
+    run becomes finished, failed (`fit` raised an error) or killed (an interruption). If `fit` continues from a checkpoint, the
+    MLflow run of the same configuration continues too.
 
     Args:
-        uri: a folder for the runs, or the address of a server or database; default: what MLflow is set to.
-        experiment: the experiment that the run belongs to; made where there is none of this name.
-        name: of the run; default: one that MLflow makes up.
+        uri: a folder for the runs, or the address of a server or database; default: MLflow's setting.
+        experiment: the experiment of the run; a missing one is made.
+        name: of the run; default: MLflow makes one up.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class MLflowCallback(Tracker):
         known = self.client.get_experiment_by_name(self.experiment)
         place = self.client.create_experiment(self.experiment) if known is None else known.experiment_id
         key = hashlib.sha256(json.dumps(run.config, default=str, sort_keys=True).encode()).hexdigest()[:16]
-        if run.epoch:  # it goes on from a checkpoint
+        if run.epoch:  # it continues from a checkpoint
             query = f"tags.`dflearn.config` = '{key}'"
             found = self.client.search_runs([place], query, max_results=1, order_by=["attributes.start_time DESC"])
             if found:
@@ -116,19 +117,15 @@ class MLflowCallback(Tracker):
         return 0
 
     def _log(self, epoch: int, values: dict[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, epoch) for name, value in values.items()]
-        self.client.log_batch(self.run_id, metrics=metrics)
+        Metric, now = import_module("mlflow.entities").Metric, int(time.time() * 1000)
+        self.client.log_batch(self.run_id, metrics=[Metric(name, value, now, epoch) for name, value in values.items()])
 
     def _close(self, run: Run, status: str) -> None:
         if self.run_id is None:
             return
         if status == "FINISHED":
             values = final(run)
-            held = self.client.get_run(self.run_id).data.metrics
-            if held.get("final_epoch") != values.get("final_epoch"):
+            if self.client.get_run(self.run_id).data.metrics.get("final_epoch") != values.get("final_epoch"):
                 self._log(run.epoch, values)
             self.client.set_tag(self.run_id, "stopped", run.history.stopped)
         if run.history.notes:
@@ -139,12 +136,10 @@ class MLflowCallback(Tracker):
 
 def _mlflow_client(uri: str | os.PathLike[str] | None) -> Any:
     MlflowClient = optional("mlflow", "mlflow", "MLflowCallback").MlflowClient
-    address = None if uri is None else str(uri)
-    if address is not None and not re.match(r"databricks|[\w+-]{2,}:", address):
-        address = Path(address).absolute().as_uri()
-    if address is None or not address.startswith("file:"):
-        return MlflowClient(tracking_uri=address)
-    # MLflow 3 opens a plain folder only where a variable says that it is meant. Who names one here means it.
+    if uri is None or re.match(r"databricks|(?!file:)[\w+-]{2,}:", str(uri)):
+        return MlflowClient(tracking_uri=None if uri is None else str(uri))
+    address = str(uri) if str(uri).startswith("file:") else Path(uri).absolute().as_uri()
+    # MLflow 3 opens a plain folder only if a variable allows it. The user has named the folder here.
     meant = ALLOW_FOLDER in os.environ
     os.environ.setdefault(ALLOW_FOLDER, "true")
     try:
@@ -159,10 +154,9 @@ class TensorBoardCallback(Tracker):
 
         fit(model, loss, train, callbacks=[TensorBoardCallback("runs/spo+")])
 
-    In the end there are the scalars of the weights that are kept (`final_loss`, …, `final_epoch`) and the text `outcome`,
-    with what ended the run and its notes. The file is flushed after each epoch, and closed however the run ends. Where
-    `fit` goes on from a checkpoint, so do the curves, and no epoch is shown twice. A new run in a used folder takes the
-    place of the one before.
+    At the end it logs the scalars of the kept weights (`final_loss`, …, `final_epoch`) and the text `outcome` with the reason of the
+    end and the notes. The file is flushed after each epoch. If `fit` continues from a checkpoint, the curves continue too. A new
+    run in a used folder replaces the old one.
 
     Args:
         folder: of this run; TensorBoard compares the runs in the folders of `tensorboard --logdir`.
@@ -175,10 +169,10 @@ class TensorBoardCallback(Tracker):
 
     def _open(self, run: Run) -> int:
         held = [int(path.name.split(".")[3]) for path in self.folder.glob("events.out.tfevents.*")]
-        # TensorBoard reads files in the order of their names, which begin with the second: ours is to be the last.
+        # TensorBoard reads files in the order of their names, which begin with the second: the new file must be the last.
         time.sleep(min(max(max(held, default=0) + 1 - time.time(), 0.0), 1.0))
         goes_on = run.epoch > 0 and bool(held)
-        # TensorBoard forgets what it has read of this step and later ones: epochs after the last checkpoint, or all.
+        # TensorBoard drops this step and later ones: epochs after the last checkpoint, or all.
         self.writer = _writer_class()(str(self.folder), purge_step=run.epoch + 1 if goes_on else 0)
         if not goes_on:
             table = "".join(f"| {name} | {value} |\n" for name, value in parameters(run).items())
@@ -197,9 +191,8 @@ class TensorBoardCallback(Tracker):
             return
         if status != "FINISHED":
             self.writer.add_text("outcome", status.lower(), run.epoch)
-        elif self.new:  # else a finished run was called again, and all is there
-            for name, value in final(run).items():
-                self.writer.add_scalar(name, value, run.epoch)
+        elif self.new:  # otherwise the run had finished before, and its log is complete
+            self._log(run.epoch, final(run))
             text = "\n\n".join([f"stopped: {run.history.stopped}", *run.history.notes])
             self.writer.add_text("outcome", text, run.epoch)
         self.writer.close()
@@ -208,9 +201,7 @@ class TensorBoardCallback(Tracker):
 
 def _writer_class() -> Any:
     optional("tensorboard", "tensorboard", "TensorBoardCallback")
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter
+    return import_module("torch.utils.tensorboard").SummaryWriter
 
 
 class WandbCallback(Tracker):
@@ -218,13 +209,13 @@ class WandbCallback(Tracker):
 
         fit(model, loss, train, callbacks=[WandbCallback("shortest path", mode="offline")])
 
-    In the end the summary has the metrics of the weights that are kept (`final_loss`, …, `final_epoch`), `stopped` and `notes`,
-    and the run is finished: with exit code 1 where `fit` raised an error, 255 where it was interrupted. Where `fit` goes on
-    from a checkpoint, which holds the id of its run, that run is resumed, and no epoch is logged twice.
+    At the end the summary has the metrics of the kept weights (`final_loss`, …, `final_epoch`), `stopped` and `notes`, and the run
+    ends with exit code 0, 1 (`fit` raised an error) or 255 (an interruption). If `fit` continues from a checkpoint, which has the
+    id of its run, that run is resumed.
 
     Args:
-        project: that the run belongs to.
-        name: of the run; default: one that W&B makes up.
+        project: of the run.
+        name: of the run; default: W&B makes one up.
         options: of `wandb.init`, such as `mode="offline"`, `dir`, `group` or `tags`.
     """
 

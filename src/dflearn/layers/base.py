@@ -48,6 +48,11 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
         moves_rows: whether the decision is differentiable in right-hand sides and bounds too, which a program may predict, and in q.
         takes_q: whether instances may have a q.
+
+    Examples:
+        >>> layer = dfl.Smoothed(program, mu=1.0)
+        >>> isinstance(layer, dfl.Layer), layer(predicted).shape, layer.solve(predicted).status.max()
+        (True, torch.Size([40, 12]), tensor(0, dtype=torch.int8))
     """
 
     conversions: ClassVar[Mapping[str, Conversion]] = FROM_PROGRAMS
@@ -371,6 +376,11 @@ class Exact(AroundSolver):
 
     With it, every loss gives the subgradient of the paper's "no differentiable solver" rows. With Q, or right-hand sides that are
     predicted, decisions move with y: losses that differentiate through them (SCE, regret, errors of decisions) want `Smoothed` then.
+
+    Examples:
+        >>> layer = dfl.Exact(problem.solver())
+        >>> layer(data.costs).equal(data.decisions)
+        True
     """
 
     known_rows = False  # the Jacobian is zero, by definition

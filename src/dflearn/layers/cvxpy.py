@@ -44,6 +44,11 @@ class CvxpySmoothed(WithoutCaches, Layer):
         tolerance: Clarabel's, for feasibility and duality gap.
         threads: how many instances of a batch are solved at once.
         solver_args: further arguments of diffcp and Clarabel, as cvxpylayers takes them: `{"mode": "dense"}`, say.
+
+    Examples:
+        >>> layer = dfl.CvxpySmoothed(program, mu=1.0)
+        >>> torch.allclose(layer(predicted[:2]), dfl.Smoothed(program, mu=1.0)(predicted[:2]), atol=1e-4)
+        True
     """
 
     program: Program

@@ -7,28 +7,33 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.engine.certify import ROUNDING, Certifier
 from dflearn.errors import OptionError
 from dflearn.layers.base import FaceGradient, Layer, as_rows, weight, with_gradient
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solution, check_start
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
-    from dflearn.engine.davis_yin.rows import SplittingRows
+    from dflearn.engine.davis_yin.batch import Answer, Backend, Batch
+    from dflearn.engine.davis_yin.data import SplittingRows
     from dflearn.engine.smoothed.cpu import SmoothedRows
     from dflearn.engine.smoothed.quadratic import QuadraticRows
-    from dflearn.layers.splitting import Run
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
 MOST_ENTRIES = 2**26  # of the rows as a dense matrix, on a GPU
 GRADIENTS: tuple[Gradient, ...] = ("jfb", "unrolled", "implicit")
+RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # errors that each dtype reaches
+LARGEST = float(np.finfo(float).max)
 
 
 class DavisYin(WithoutCaches, Layer):
@@ -69,6 +74,11 @@ class DavisYin(WithoutCaches, Layer):
     `Solution.residual` is the error by that rule; without a tolerance it is ‖z⁺ − z‖/‖x‖, in the largest norm. b, h, lower, upper and q of an instance that require a gradient get
     theirs with the implicit rule. A start is z, float32 `(*batch, n + inequalities)`, and is
     taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
+
+    Examples:
+        >>> layer = dfl.DavisYin(program, mu=1.0, iterations=200)
+        >>> layer(predicted).shape
+        torch.Size([40, 12])
     """
 
     program: Program
@@ -97,7 +107,7 @@ class DavisYin(WithoutCaches, Layer):
             raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
         self.program = program.relax()
         self.moves_rows = gradient == "implicit"
-        self.bend = 0.0 if program.Q is None else program.Q.norm
+        self.norm_of_Q = 0.0 if program.Q is None else program.Q.norm
         self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
         self.mu = mu
         form = self.program.equality_form()
@@ -113,7 +123,7 @@ class DavisYin(WithoutCaches, Layer):
     @mu.setter
     def mu(self, mu: float) -> None:
         value, step = weight(mu, "DavisYin", "a finite mu ≥ 0", lambda value: value >= 0), self.step
-        Q, whole = self.program.Q, value + self.bend
+        Q, whole = self.program.Q, value + self.norm_of_Q
         if step is not None and not (step > 0 and np.isfinite(step) and step * whole < 2):
             limit, name = 2 / whole if whole else np.inf, "2/μ" if Q is None else "2/(‖Q‖ + μ)"
             raise OptionError(f"the iterations converge for steps 0 < α < {name} = {limit}; got {step}")
@@ -131,7 +141,7 @@ class DavisYin(WithoutCaches, Layer):
     @cached_property
     def rows(self) -> SplittingRows:
         """The program's rows with slacks, made when they are first needed: numba may be missing until then."""
-        from dflearn.engine.davis_yin.rows import SplittingRows
+        from dflearn.engine.davis_yin.data import SplittingRows
 
         return SplittingRows(self.program)
 
@@ -154,27 +164,14 @@ class DavisYin(WithoutCaches, Layer):
         return 0.5 * self.mu * w.square().sum(-1)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        from dflearn.layers.splitting import Run  # imports numba
-
         batch = y.shape[:-1]
         sides = self.program.sides(instance, batch.numel())
         given = check_start(start, batch, self.start_width)
         costs, q = self.objective.vector(y, instance), None
         if instance is not None and instance.q is not None:
             q = as_rows(instance.q, batch.numel(), np.float64)
-        run = Run.of(
-            self.rows,
-            costs,
-            sides,
-            q,
-            mu=self.mu,
-            step=self.step,
-            limit=self.iterations,
-            tolerance=self.tolerance,
-            start=given,
-            record=self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled(),
-            on_gpu=self._stays_on(y.device),
-        )
+        record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
+        run = self._run(costs, sides, q, given, record)
         w, *parts = run.outcome()
         w = w.reshape(*batch, w.shape[-1]).to(y)
         if self.gradient == "implicit":
@@ -191,6 +188,35 @@ class DavisYin(WithoutCaches, Layer):
             start=None if start is None else run.answer.z.to(self.start_dtype).reshape(*batch, self.width),
             residual=residual,
         )
+
+    def _run(self, costs: Tensor, sides: Sides, q: np.ndarray | None, start: np.ndarray | None, record: bool) -> Run:
+        """Iterate for c `(*batch, n)`. record: keep what the unrolled gradient needs."""
+        from dflearn.engine.cuda.splitting import SplittingBlocks
+        from dflearn.engine.davis_yin.batch import Batch
+        from dflearn.engine.davis_yin.compiled import Compiled  # imports numba
+        from dflearn.engine.davis_yin.dense import Dense
+
+        Q, mu, count = self.program.Q, self.mu, costs.shape[:-1].numel()
+        dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
+        norm = np.asarray((0.0 if Q is None else Q.norm) + (0.0 if q is None else q.max(1, initial=0.0)))
+        if q is not None and self.step is not None and (self.step * (mu + norm) >= 2).any():
+            stop = float((2 / (mu + norm)).min())
+            raise OptionError(
+                f"with the instances' q, the iterations converge for steps 0 < α < {stop:g}; got {self.step}"
+            )
+        backend: Backend
+        if self._stays_on(costs.device):
+            recorded = self.iterations if record else 0
+            blocks = SplittingBlocks.fitting(self.rows, dtype, costs.device, count, recorded)
+            backend = blocks or Dense.of(self.rows, dtype, costs.device)
+        else:
+            backend = Compiled.of(self.rows, dtype, torch.device("cpu"))
+        batch = Batch(_rows(costs, count, backend), sides, mu, norm, q, self.step, Q is not None or q is not None)
+        tolerance = None if self.tolerance is None else max(self.tolerance, RESOLUTION[dtype])
+        # With a tolerance the backend is `Compiled`.
+        more: dict[str, Any] = {} if tolerance is None else {"start": start, "tolerance": tolerance}
+        answer = backend.iterate(batch, self.iterations, record=record, **more)
+        return Run(batch, backend, answer, tolerance)
 
     def _implicit(self, run: Run, costs: Tensor, w: Tensor, instance: Instance | None, q: np.ndarray | None) -> Tensor:
         """The decision with its derivative in costs and sides on the face."""
@@ -221,6 +247,84 @@ class DavisYin(WithoutCaches, Layer):
             warnings.warn(
                 f"DavisYin solves costs on {device} on the CPU, to which they are copied: {why} (docs/how-to/gpu.md)",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         return False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One batch and its answer, kept for the gradient. tolerance: `None` for a fixed number of iterations."""
+
+    batch: Batch
+    backend: Backend
+    answer: Answer
+    tolerance: float | None
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """w `(count, n)`, NaN where there is no decision; statuses, objectives and residuals `(count,)`."""
+        if self.tolerance is not None:
+            self._allow()
+        answer, none = self.answer, Status.FAILED if self.tolerance is None else Status.NOT_FOUND
+        optimal = Status.FEASIBLE if self.tolerance is None else Status.OPTIMAL
+        known = answer.residual <= (self.tolerance or LARGEST)
+        status = torch.where(known, int(optimal), int(none)).to(torch.int8)
+        if self.tolerance is not None and not bool(known.all()):
+            status[answer.residual.isnan()] = int(Status.FAILED)
+            with np.errstate(invalid="ignore", over="ignore"):
+                self._explain(status)
+        w, value = torch.where(known[:, None], answer.w, torch.nan), torch.where(known, answer.value, torch.nan)
+        return w, status, value, answer.residual
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`: through all iterations if they were recorded, or through the last."""
+        g = _rows(gradient, len(self.batch.c), self.backend)
+        return self.backend.back(g, self.batch, self.answer).reshape(gradient.shape).to(gradient)
+
+    def face(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which variables lie inside their bounds `(count, n)`, which inequalities are in force `(count, slacks)`; 1 or 0."""
+        n, inside = self.batch.c.shape[1], self.answer.inside.cpu().numpy()
+        return np.ascontiguousarray(inside[:, :n]), 1 - inside[:, n:]
+
+    def _allow(self) -> None:
+        """Judge the instances that move no more and are not optimal again: is that rounding?"""
+        answer, rows, tolerance = self.answer, self.backend.rows, self.tolerance
+        assert answer.moved is not None
+        assert answer.prices is not None
+        assert tolerance is not None
+        for i in ((answer.residual > tolerance) & (answer.moved <= tolerance)).nonzero().flatten().tolist():
+            sides, certifier, mu, Q = self.batch.sides.row(i), rows.certifier, self.batch.mu, rows.program.Q
+            if self.batch.q is not None:
+                Q = rows.quadratic(self.batch.q[i])
+                certifier = Certifier(replace(rows.program, Q=Q))
+            c, w = (part[i].double().numpy() for part in (self.batch.c, answer.w))
+            w, y, verdict = certifier.tidy(c, np.clip(w, sides.lower, sides.upper), answer.prices[i].numpy(), sides, mu)
+            if verdict.error[0] > tolerance:
+                rounding = max(ROUNDING, 4 * torch.finfo(answer.w.dtype).eps)  # of the numbers that were computed with
+                verdict = certifier.examine(c, w, y, sides, mu).verdict(rounding=rounding)
+            answer.residual[i], answer.w[i] = float(verdict.error[0]), torch.from_numpy(w)
+            answer.value[i] = c @ w + 0.5 * mu * (w @ w) + (0.0 if Q is None else Q.value(w))
+
+    def _explain(self, status: Tensor) -> None:
+        """Prove that instances without an answer are infeasible or, without smoothing, unbounded."""
+        program, batch = self.backend.rows.program, self.batch
+        missing = (status == Status.NOT_FOUND).nonzero().flatten().numpy()
+        if not len(missing):
+            return
+        from dflearn.solvers.convex import ConvexQP
+
+        convex = ConvexQP(program)
+        infeasible = convex.linear.proven_infeasible(batch.sides.rows(missing), len(missing))
+        status[missing[infeasible]] = int(Status.INFEASIBLE)
+        for i in [] if batch.mu else missing[~infeasible].tolist():
+            if batch.q is not None:
+                convex = ConvexQP(replace(program, Q=self.backend.rows.quadratic(batch.q[i])))
+            none = convex.no_decision(batch.c[i].double().numpy(), batch.sides.row(i))
+            status[i] = int(Status.NOT_FOUND if none is None else none)
+
+
+def _rows(x: Tensor, count: int, backend: Backend) -> Tensor:
+    """`(*batch, k)` as `(count, k)` for a backend."""
+    if backend.device.type == "cpu":
+        return torch.from_numpy(as_rows(x, count, backend.numbers))
+    return x.detach().reshape(count, x.shape[-1]).to(backend.device, backend.dtype)

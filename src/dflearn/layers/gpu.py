@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.engine.cuda.errors import NotHere
+from dflearn.engine.cuda.nvrtc import NotHere
 from dflearn.engine.smoothed.gpu import DOUBLE, Alarmed, BlockAnswer, Costs, SmoothedBlocks
 from dflearn.engine.smoothed.quadratic import Substitution
 from dflearn.errors import SolverError
@@ -133,7 +133,7 @@ class BlockFace(NamedTuple):
         status = off.status
         if (status.is_cuda and torch.cuda.is_current_stream_capturing()) or not bool(status.any()):
             return
-        from dflearn.engine.hard.projection import projected
+        from dflearn.engine.hard.face import projected
 
         matrix = self.blocks.plan.matrix
         for i in status.nonzero().squeeze(1).tolist():

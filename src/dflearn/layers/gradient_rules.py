@@ -69,6 +69,13 @@ class BlackBox(AroundSolver):
     Args:
         solver: any exact solver.
         step: λ > 0, in units of the costs per unit of g; may be set later, `layer.step = …`.
+
+    Examples:
+        >>> layer = dfl.layers.BlackBox(problem.solver(), step=5.0)
+        >>> costs = predicted.clone().requires_grad_()
+        >>> dfl.losses.SquaredDecisionError(layer)(costs, batch).sum().backward()
+        >>> costs.grad.shape
+        torch.Size([40, 12])
     """
 
     annealed = ("step",)
@@ -106,6 +113,11 @@ class NegativeIdentity(AroundSolver):
 
     Args:
         solver: any exact solver; there is no second solve.
+
+    Examples:
+        >>> layer = dfl.layers.NegativeIdentity(problem.solver(), projection="mean")
+        >>> layer(predicted).shape
+        torch.Size([40, 12])
     """
 
     def __init__(self, solver: Solver, projection: Projection = "none") -> None:
@@ -179,6 +191,11 @@ class ImplicitMLE(Sampled):
         noise: "sum-of-gamma", "gumbel" or "gaussian": see `draw`.
         kappa: κ of the sum of gammas: about how many entries of a decision are 1.
         two_sided: central differences, for one more solve per sample.
+
+    Examples:
+        >>> layer = dfl.layers.ImplicitMLE(problem.solver(), sigma=0.5, step=5.0, samples=3, generator=0)
+        >>> layer(predicted).shape
+        torch.Size([40, 12])
     """
 
     annealed: ClassVar[tuple[str, ...]] = ("sigma", "step")
@@ -249,6 +266,11 @@ class AdaptiveImplicitMLE(ImplicitMLE):
         solver, sigma, samples, generator, noise, kappa, two_sided: as of `ImplicitMLE`.
         target: nonzero entries of a gradient, per instance, to aim at.
         rate: how much α moves; α and the average are part of `state_dict`.
+
+    Examples:
+        >>> layer = dfl.layers.AdaptiveImplicitMLE(problem.solver(), sigma=0.5, generator=0)
+        >>> layer(predicted).shape
+        torch.Size([40, 12])
     """
 
     annealed = ("sigma",)

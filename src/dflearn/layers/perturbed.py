@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import AroundSolver, PositiveWeight, refusing
+from dflearn.layers.base import AroundSolver, PositiveWeight, attached, refusing
 from dflearn.program import Instance
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Solver
@@ -91,6 +91,11 @@ class Perturbed(Sampled):
         samples: draws per instance.
         generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
         multiplicative: for oracles that need costs of one sign, such as Dijkstra's; predict with `models.Positive`.
+
+    Examples:
+        >>> layer = dfl.Perturbed(problem.solver(), sigma=0.5, samples=10, generator=0)
+        >>> layer(predicted).shape
+        torch.Size([40, 12])
     """
 
     def __init__(
@@ -119,47 +124,34 @@ class Perturbed(Sampled):
             moved = y.abs().where(y != 0, 1.0).log()
         else:
             solution = self._solve_samples(costs + self.sigma * noise, instance, start)
-        decision: Tensor = _MonteCarloMean.apply(moved, solution.decision, noise, self.sigma)  # type: ignore[no-untyped-call]
-        return self._mean(solution, decision, slope)
+        return self._mean(solution, score_mean(moved, solution.decision, noise, self.sigma), slope)
 
 
-class _MonteCarloMean(torch.autograd.Function):
-    """Mean over samples of w; backward through the score-function estimate of its Jacobian in y."""
+def score_mean(y: Tensor, w: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Mean over samples of w `(*batch, samples, n)`, differentiable in y `(*batch, p)` by score-function estimates:
 
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, w: Tensor, noise: Tensor, sigma: float) -> Tensor:
-        mean = w.mean(-2)
-        ctx.save_for_backward(y, w - mean.unsqueeze(-2) if w.shape[-2] > 1 else w, noise)
-        ctx.sigma = sigma
-        return mean
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        y, w, noise = ctx.saved_tensors
-        return _MonteCarloSlope.apply(y, gradient, w, noise, ctx.sigma), None, None, None  # type: ignore[no-untyped-call]
-
-
-class _MonteCarloSlope(torch.autograd.Function):
-    """mean of Z (wᵀg)/σ for a gradient g; backward through the estimate of its own derivative in y, likewise unbiased:
-
-    mean of (wᵀg) (Z Zᵀ − I)/σ².
+    mean of Z (wᵀg)/σ for a gradient g, and for its own derivative in y, likewise unbiased, mean of (wᵀg) (Z Zᵀ − I)/σ².
     """
+    mean, draws = w.mean(-2), max(w.shape[-2] - 1, 1)
+    centred = w - mean.unsqueeze(-2) if w.shape[-2] > 1 else w
 
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, gradient: Tensor, w: Tensor, noise: Tensor, sigma: float) -> Tensor:
-        ctx.save_for_backward(y, gradient, w, noise)
-        ctx.sigma, samples = sigma, w.shape[-2]
-        score = (w * gradient.unsqueeze(-2)).sum(-1, keepdim=True) / sigma
-        return (score * noise).sum(-2) / max(samples - 1, 1)
+    def slope(g: Tensor) -> Tensor:
+        score = (centred * g.unsqueeze(-2)).sum(-1, keepdim=True) / sigma
+        return (score * noise).sum(-2) / draws
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        y, first, w, noise = ctx.saved_tensors
-        draws = max(w.shape[-2] - 1, 1)
-        along = (noise * gradient.unsqueeze(-2)).sum(-1, keepdim=True)
-        score = (w * first.unsqueeze(-2)).sum(-1, keepdim=True)
-        in_y = (score * (noise * along - gradient.unsqueeze(-2))).sum(-2) / (draws * ctx.sigma**2)
-        in_first = (w * along).sum(-2) / (draws * ctx.sigma)
-        if torch.is_grad_enabled():
-            in_y, in_first = (refusing(part, y, "Perturbed has no third derivatives") for part in (in_y, in_first))
-        return in_y, in_first, None, None, None
+    def backward(g: Tensor, _: Tensor) -> tuple[Tensor]:
+        if not torch.is_grad_enabled():  # no second derivatives are wanted
+            return (slope(g),)
+
+        def double_backward(gradient: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+            along = (noise * gradient.unsqueeze(-2)).sum(-1, keepdim=True)
+            score = (centred * g.unsqueeze(-2)).sum(-1, keepdim=True)
+            in_y = (score * (noise * along - gradient.unsqueeze(-2))).sum(-2) / (draws * sigma**2)
+            found = in_y, (centred * along).sum(-2) / (draws * sigma)
+            if torch.is_grad_enabled():
+                return tuple(refusing(part, y, "Perturbed has no third derivatives") for part in found)
+            return found
+
+        return (attached(slope(g.detach()), double_backward, y, g),)
+
+    return attached(mean, backward, y)

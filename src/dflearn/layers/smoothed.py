@@ -63,6 +63,13 @@ class Smoothed(WithoutCaches, Layer):
         mu: μ > 0, in units of the costs; or 0, where Q is positive definite. May be set later, `layer.mu = …`.
         regularizer: "squared" or "norm".
         tolerance: relative residual at which the Newton method stops.
+
+    Examples:
+        >>> costs = predicted.clone().requires_grad_()
+        >>> decision = dfl.Smoothed(program, mu=1.0)(costs)
+        >>> (decision * data.costs).sum().backward()
+        >>> decision.shape, costs.grad.shape
+        (torch.Size([40, 12]), torch.Size([40, 12]))
     """
 
     program: Program

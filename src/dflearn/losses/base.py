@@ -27,7 +27,13 @@ Field = Literal["costs", "decisions"]
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it."""
+    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it.
+
+    Examples:
+        >>> output = dfl.losses.SCE(dfl.Smoothed(program, mu=1.0)).output(predicted, batch)
+        >>> output.value.shape, output.solution.status.max()
+        (torch.Size([40]), tensor(0, dtype=torch.int8))
+    """
 
     value: Tensor
     solution: Solution | None = None
@@ -54,6 +60,11 @@ class Loss(nn.Module, metaclass=Constructed):
         linear: whether it is defined only for linear objectives.
         exact: whether it needs no Jacobian of its layer, so that a program or a solver stands for `Exact` of it.
         by_layer: whether right-hand sides, bounds and q enter through the layer's decision alone, whose gradient in them is the loss's.
+
+    Examples:
+        >>> loss = dfl.losses.SCE(dfl.Smoothed(program, mu=1.0))
+        >>> loss.needs, loss(predicted, batch).shape
+        (('costs', 'decisions'), torch.Size([40]))
     """
 
     conversions: ClassVar[Mapping[str, Conversion]] = {**FROM_PROGRAMS, "layer": layer_of}
@@ -163,6 +174,11 @@ class Combined(Loss):
 
     Args:
         terms: positive weights with their losses; sums among them are taken apart.
+
+    Examples:
+        >>> loss = dfl.losses.MSE() + 0.1 * dfl.losses.SPOPlus(dfl.Exact(problem.solver()))
+        >>> isinstance(loss, dfl.losses.Combined), loss(predicted, batch).shape
+        (True, torch.Size([40]))
     """
 
     by_layer = True
@@ -207,6 +223,11 @@ class FunctionLoss(Loss):
 
     Args:
         function: predicted costs `(*batch, p)` and their `Batch` → one loss per instance, `(*batch,)`, not their mean.
+
+    Examples:
+        >>> absolute = dfl.losses.FunctionLoss(lambda y, batch: (y - batch.costs).abs().mean(-1))
+        >>> absolute(batch.costs + 0.5, batch).mean()
+        tensor(0.5000)
     """
 
     needs: tuple[Field, ...] = ()

@@ -32,6 +32,11 @@ class CaVE(Loss):
     Args:
         program, variant, iterations: of the layer, see `NormalCone`. "exact" goes to the projection, "inner" a few
             interior-point steps towards it.
+
+    Examples:
+        >>> loss = dfl.losses.CaVE(program)
+        >>> loss(batch.costs, batch).max() < 1e-6  # zero where the label is optimal
+        tensor(True)
     """
 
     layer: NormalCone
@@ -67,6 +72,11 @@ class LAVA(Loss):
         margin: ε ≥ 0, in units of the objective.
         bases: of a degenerate vertex, how many to visit.
         directions: how many linear programs to solve where these are not all; 0: none.
+
+    Examples:
+        >>> loss = dfl.losses.LAVA(program, margin=0.1)
+        >>> loss(predicted, batch).shape
+        torch.Size([40])
     """
 
     known_rows = linear = True

@@ -48,6 +48,11 @@ class NCE(PoolLoss):
 
     Linear in ŷ, so that only the mean of the pool matters: gradient Sᵀ(w* − w̄). With the pool's best member in place of
     its mean it is contrastive MAP, which is `SCE` through the same layer.
+
+    Examples:
+        >>> loss = dfl.losses.NCE(dfl.Exact(dfl.Pooled(problem.solver(), ratio=0.1, generator=0)))
+        >>> loss(predicted, batch).shape
+        torch.Size([40])
     """
 
     def __init__(self, layer: Layer, *, variant: Literal["plain", "shifted"] = "plain") -> None:
@@ -83,9 +88,16 @@ class Ranking(PoolLoss):
     Each is convex in ŷ for a given pool. No optimal decisions are needed, only a pool to begin with.
 
     Args:
+        kind: which of the four, "pairwise" by default.
         margin: ν ≥ 0 of "pairwise", in units of the objective.
         temperature: τ > 0 of "listwise", in units of the objective: where it is small beside the differences in the
             pool, p is the best member alone.
+
+    Examples:
+        >>> pooled = dfl.Pooled(problem.solver(), ratio=0.1, initial=data.decisions, generator=0)
+        >>> loss = dfl.losses.Ranking(dfl.Exact(pooled), "listwise")
+        >>> loss(predicted, batch).shape
+        torch.Size([40])
     """
 
     needs: tuple[Field, ...] = ("costs",)

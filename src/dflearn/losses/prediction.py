@@ -21,6 +21,10 @@ class MSE(Loss):
     """(1/p) ‖ŷ − y‖², the mean over the p predicted costs of an instance.
 
     Its mean over a batch is the mean over all entries, the same number as `torch.nn.MSELoss()`.
+
+    Examples:
+        >>> dfl.losses.MSE()(torch.zeros(2, 3), dfl.Batch(torch.zeros(2, 1), costs=torch.ones(2, 3)))
+        tensor([1., 1.])
     """
 
     by_layer = True  # nothing of an instance enters
@@ -41,6 +45,10 @@ class Quantile(Loss):
 
     Args:
         level: τ strictly between 0 and 1: a number for all, or one for each predicted number `(p,)`.
+
+    Examples:
+        >>> dfl.losses.Quantile(0.9)(torch.tensor([[1.0]]), dfl.Batch(torch.zeros(1, 1), torch.tensor([[3.0]])))
+        tensor([1.8000])
     """
 
     layer: None
@@ -84,6 +92,11 @@ class CostSensitive(Loss):
     Args:
         program: its bounds say which errors are harmless.
         harmless: κ in [0, 1].
+
+    Examples:
+        >>> loss = dfl.losses.CostSensitive(program, harmless=0.1)
+        >>> loss(predicted, batch).shape
+        torch.Size([40])
     """
 
     known_rows = linear = True
@@ -124,6 +137,11 @@ class LODL(Loss):
         ids: of the instances that have weights, int64 `(count,)`.
         weights: a, `(count, p)`.
         costs: y that they were learned at, `(count, p)`. Other data may have the same ids: where these are known, the loss refuses them.
+
+    Examples:
+        >>> loss = dfl.losses.LODL.learn(data, problem.solver(), samples=20, sigma=0.5)
+        >>> loss(predicted, batch).shape
+        torch.Size([40])
     """
 
     needs: tuple[Field, ...] = ("costs",)

@@ -19,6 +19,10 @@ class Matching(PolynomialProblem):
 
     Variables are numbered agent by agent. The program is linear: its vertices are permutations (Birkhoff).
     Costs: B ~ Bernoulli(½);  y = ((z^degree) + 1) / 3.5^degree · ε.  Drawn in the order B, x, ε.
+
+    Examples:
+        >>> dfl.problems.Matching(4).program.n
+        16
     """
 
     size: int
@@ -79,6 +83,10 @@ class FacilityLocation(PolynomialProblem):
     y = z^degree / 3^(degree − 1) · ε, clipped to [0.01, 100], two digits.
     Drawn in the order demands, capacities, opening costs, the Bernoulli factor of B, its uniform factor, x, ε. The
     paper does not print this order; it is that of its authors' public code.
+
+    Examples:
+        >>> dfl.problems.FacilityLocation(6, 3).program.n  # 6 · 3 shares and 3 facilities
+        21
     """
 
     customers: int

@@ -31,6 +31,10 @@ class Problem(Decides):
     `relaxed_solver` where something better than HiGHS is known. A problem with recorded data writes `_instances` instead of
     the hooks that draw, and one that does not know E[y | x] leaves `_expected_costs` out.
     `dflearn.testing.problems.check_problem` checks them all.
+
+    Examples:
+        >>> isinstance(problem, dfl.problems.Problem), problem.name, problem.generate(5).costs.shape
+        (True, 'SP-3', torch.Size([5, 12]))
     """
 
     seed: int = field(default=0, kw_only=True)

@@ -38,6 +38,11 @@ class EnergyDays:
         values: worth of each half-hour as an item of the knapsack, about weight × price, float64 `(days, 48)`.
         weights: 3, 5 or 7, the same every day, int64 `(48,)`.
         source: the file, or "synthetic".
+
+    Examples:
+        >>> days = dfl.problems.load_energy_days(days=5)
+        >>> days.features.shape, days.source
+        ((5, 48, 8), 'synthetic')
     """
 
     features: np.ndarray
@@ -85,6 +90,10 @@ def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 
     """The days in the .npz file at `path`, or in that which the environment variable DFLEARN_ENERGY names.
 
     Where neither is given, `days` synthetic ones, drawn by `seed`; `str()` of the answer says which they are.
+
+    Examples:
+        >>> dfl.problems.load_energy_days(days=5).values.shape
+        (5, 48)
     """
     named = path if path is not None else os.environ.get(VARIABLE)
     if not named:
@@ -206,6 +215,10 @@ class EnergyKnapsack(EnergyProblem):
         capacity: 60, 120 or 180 in the literature.
         predict: what the costs y are. "value": the values themselves (S = −I), as the literature has it. "price": what a
             unit of weight is worth; the weights are known and stand in the program (S = −diag(weights)).
+
+    Examples:
+        >>> dfl.problems.EnergyKnapsack(capacity=60).program.n
+        48
     """
 
     weights: tuple[int, ...] = ()

@@ -22,6 +22,10 @@ class Knapsack(PolynomialProblem):
     Weights are uniform on 3.00, 3.01, …, 7.99; the capacity is ⌊capacity_share · items⌋ in each dimension.
     Values: B ~ Bernoulli(½);  y = ⌈5 ((z^degree) + 1) / 3.5^degree · ε⌉.
     Drawn in the order weights, B, x, ε. KP-n of the paper has n items and two dimensions.
+
+    Examples:
+        >>> dfl.problems.Knapsack(8, seed=1).generate(2).costs.shape
+        torch.Size([2, 8])
     """
 
     items: int
@@ -84,6 +88,11 @@ class Selection(PolynomialProblem):
 
     The knapsack with one dimension and weights of one; its relaxation has integer vertices.
     Values: B ~ Bernoulli(½);  y = ((z^degree) + 1) / 3.5^degree · ε, not rounded.  Drawn in the order B, x, ε.
+
+    Examples:
+        >>> best = dfl.problems.Selection(5, k=2)
+        >>> best.solver().solve(torch.tensor([1.0, 5, 2, 4, 3])).decision
+        tensor([0., 1., 0., 1., 0.])
     """
 
     items: int
@@ -102,12 +111,12 @@ class Selection(PolynomialProblem):
     def solver(self) -> Solver:
         from dflearn.solvers import oracles
 
-        return oracles.TopK.of(self.program)
+        return oracles.TopK(self.program)
 
     def relaxed_solver(self) -> Solver:
         from dflearn.solvers import oracles
 
-        return oracles.TopK.of(self.relaxation)
+        return oracles.TopK(self.relaxation)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         return {"B": rng.binomial(1, 0.5, (self.items, self.features))}
@@ -140,6 +149,10 @@ class Portfolio(PolynomialProblem):
         features, degree: k, and the degree of the polynomial.
         noise: τ > 0.
         aversion: γ > 0, the price of risk.
+
+    Examples:
+        >>> dfl.problems.Portfolio(10).program.Q.n
+        10
     """
 
     assets: int

@@ -23,6 +23,10 @@ class ShortestPath(PolynomialProblem):
     edges of a row, then its south edges. The program is linear: its vertices are paths.
     Costs: B ~ Bernoulli(½);  y = ((z^degree) + 1) / 3.5^degree · ε, all positive where the degree is even.
     Drawn in the order B, x, ε. SP-k of the paper is the k × k grid.
+
+    Examples:
+        >>> dfl.problems.ShortestPath(5, 5, seed=1).program.n
+        40
     """
 
     rows: int
@@ -51,7 +55,7 @@ class ShortestPath(PolynomialProblem):
     def solver(self) -> Solver:
         from dflearn.solvers.oracles import DagShortestPath
 
-        return DagShortestPath.of(self.program)
+        return DagShortestPath(self.program)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         return {"B": rng.binomial(1, 0.5, (len(self.edges()), self.features))}
@@ -92,6 +96,10 @@ class Terrain(Problem):
         pixels: of a tile, each way.
         noise: of the costs.
         grain: deviation of the noise of each pixel, and of the light of each tile.
+
+    Examples:
+        >>> dfl.problems.Terrain(4).generate(2).features.shape
+        torch.Size([2, 3, 24, 24])
     """
 
     side: int

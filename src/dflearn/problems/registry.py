@@ -24,6 +24,12 @@ PROBLEMS = (
     "KP-100", "KP-200", "KP-400", "KP-500",
     "CFL-50", "CFL-100", "CFL-200", "CFL-250",
 )  # fmt: skip
+"""The names of the paper's problems, in the order of its tables.
+
+Examples:
+    >>> dfl.problems.PROBLEMS[:4]
+    ('SP-5', 'SP-10', 'SP-15', 'SP-25')
+"""
 
 Sizes = dict[str, Any]  # arguments of a problem that its name fixes
 
@@ -79,6 +85,12 @@ def register_problem(
         about: one line for lists.
         sizes: numbers of the name by name → arguments of `make`, where the two differ.
         example: the name of a small problem of this form, for lists.
+
+    Examples:
+        >>> grid = lambda side, seed=0: dfl.problems.ShortestPath(side, side, seed=seed)
+        >>> dfl.problems.register_problem("Grid-{side}", grid)
+        >>> dfl.problems.problem_named("Grid-4").program.n
+        24
     """
     taken = _FORMS.get(form)
     if taken is not None and (taken.make.__module__, taken.make.__qualname__) != (make.__module__, make.__qualname__):
@@ -87,7 +99,12 @@ def register_problem(
 
 
 def problem_forms() -> list[ProblemForm]:
-    """Every form that a problem's name may have, in the order of their registration."""
+    """Every form that a problem's name may have, in the order of their registration.
+
+    Examples:
+        >>> [form.form for form in dfl.problems.problem_forms()][:2]
+        ['SP-{side}', 'SP-{rows}x{columns}']
+    """
     return list(_FORMS.values())
 
 
@@ -95,6 +112,10 @@ def problem_named(name: str, **options: Any) -> Problem:
     """The problem of that name: one of `PROBLEMS`, any size in one of the forms below, or one that was registered.
 
     `options` are those of the problem: seed, and for the paper's kinds features, degree and noise.
+
+    Examples:
+        >>> dfl.problems.problem_named("SP-5", seed=1).program.n
+        40
     """
     form, sizes = _form_of(name)
     known = form.options(sizes)
@@ -111,7 +132,12 @@ def options_of(name: str) -> list[str]:
 
 
 def problem_of_origin(origin: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> Problem:
-    """The problem that a data set was generated from, by its `DecisionDataset.origin`; `asked` must not contradict it."""
+    """The problem that a data set was generated from, by its `DecisionDataset.origin`; `asked` must not contradict it.
+
+    Examples:
+        >>> dfl.problems.problem_of_origin(data.origin) == problem
+        True
+    """
     if "problem" not in origin:
         raise DataError("these data do not say which problem they were generated from: name it, with its seed")
     name, given = str(origin["problem"]), {key: value for key, value in origin.items() if key != "problem"}

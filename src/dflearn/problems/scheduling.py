@@ -55,6 +55,13 @@ class Scheduling(EnergyProblem):
         slots: how many slots a day has.
         minutes: length of a slot.
         name: of this instance.
+
+    Examples:
+        >>> from dflearn.problems.scheduling import Job
+        >>> job = Job(duration=2, earliest=0, latest_end=4, power=1.0, use=(1.0,))
+        >>> schedule = dfl.problems.Scheduling(tasks=(job,), capacities=((1.0,),), slots=4, minutes=360)
+        >>> schedule.solver().solve(torch.tensor([3.0, 1.0, 1.0, 2.0])).decision  # begins in slot 1
+        tensor([0., 1., 0.])
     """
 
     tasks: tuple[Job, ...]

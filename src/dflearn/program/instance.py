@@ -18,6 +18,13 @@ class Instance:
 
     A field that is `None` is taken from the program. Matrices are shared by all instances. q ≥ 0 is added to the diagonal of
     the program's Q, ½ wᵀ(Q + diag(q)) w, so that every q is convex; `None` is zero.
+
+    Examples:
+        >>> choice = dfl.Program(A=[[1, 1]], b=[1], upper=5)
+        >>> demand = dfl.Instance(b=torch.tensor([[2.0], [3.0]]))
+        >>> dfl.HiGHS(choice).solve(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), demand).decision
+        tensor([[2., 0.],
+                [0., 3.]])
     """
 
     b: Tensor | None = None

@@ -34,6 +34,11 @@ class Objective(WithoutCaches):
     A decision may cost more than that, where own code solves for it: `value` is then what it truly costs, numpy float64
     y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to judge decisions
     by; everything else stays as stated.
+
+    Examples:
+        >>> objective = dfl.Objective(2, d=[0, 1])
+        >>> objective(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))  # 3 · 1 + (4 + 1) · 2
+        tensor(13.)
     """
 
     made_anew: ClassVar = {"_constants": dict, "_scales": dict}

@@ -66,6 +66,11 @@ class Program(Parts):
         B, H: where right-hand sides are predicted, `(rows of A, p)` and `(rows of G, p)`. Default: nowhere.
         recourse: which variables are decided once the truth is known, as `integer`. Default: none.
         replaced: by variable, the coefficients of a model that predicted costs replace; d is without them. For `train` to tell.
+
+    Examples:
+        >>> knapsack = dfl.Program(G=[[3, 4, 5]], h=[7], upper=1, integer=True, S=-np.eye(3), sense="maximize")
+        >>> dfl.HiGHS(knapsack).solve(torch.tensor([4.0, 5.0, 6.0])).decision
+        tensor([1., 1., 0.])
     """
 
     def __init__(

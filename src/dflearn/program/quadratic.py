@@ -34,6 +34,12 @@ class Quadratic(WithoutCaches):
         factor, diagonal: R and δ.
         given: the matrix that it was made from, or `None`.
         n: the number of variables.
+
+    Examples:
+        >>> risk = dfl.Quadratic(diagonal=[2.0, 4.0])
+        >>> split = dfl.Program(A=[[1, 1]], b=[1], Q=risk)
+        >>> dfl.HiGHS(split).solve(torch.zeros(2)).decision
+        tensor([0.6667, 0.3333])
     """
 
     def __init__(self, factor: MatrixLike | None = None, diagonal: VectorLike | None = None) -> None:
@@ -71,16 +77,6 @@ class Quadratic(WithoutCaches):
             return self.given
         return sp.csr_array(self.factor.T @ self.factor + sp.diags_array(self.diagonal))
 
-    @cached_property
-    def squares(self) -> sp.csr_array:
-        """RᵀR, CSR, with no more entries than Q where that was given."""
-        if self.given is None:
-            return sp.csr_array(self.factor.T @ self.factor)
-        whole = sp.csr_array(self.given - sp.diags_array(self.diagonal))
-        whole = sp.csr_array((whole + whole.T) / 2)
-        whole.eliminate_zeros()
-        return whole
-
     @property
     def is_zero(self) -> bool:
         return not self.factor.nnz and not self.diagonal.any()
@@ -113,9 +109,7 @@ class Quadratic(WithoutCaches):
 
     def plus(self, q: np.ndarray) -> Quadratic:
         """Q + diag(q), q `(n,)` ≥ 0."""
-        whole = Quadratic(self.factor, self.diagonal + q)
-        whole.__dict__["squares"] = self.squares
-        return whole
+        return Quadratic(self.factor, self.diagonal + q)
 
     def extended(self, more: int) -> Quadratic:
         """The same with so many further variables, which it does not speak of."""

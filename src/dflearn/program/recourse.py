@@ -31,10 +31,9 @@ def with_slack(program: P, rows: Any, price: Any) -> P:
     more, n = len(columns), program.n
 
     def widened(matrix: sp.csr_array, side: str) -> sp.csr_array:
-        slack = sp.lil_array((matrix.shape[0], more))
-        for k, (own, row, entry, _, _) in enumerate(columns):
-            if own == side:
-                slack[row, k] = entry
+        own = [(entry, row, k) for k, (held, row, entry, *_) in enumerate(columns) if held == side]
+        entries, row, column = zip(*own, strict=True) if own else ((), (), ())
+        slack = sp.csr_array((np.array(entries, float), (row, column)), shape=(matrix.shape[0], more))
         return sp.csr_array(sp.hstack([matrix, slack]))
 
     S = sp.eye_array(n, format="csr") if program.S is None else program.S
@@ -126,14 +125,15 @@ def extensive_form(program: P, weights: Any) -> P:
         sp.csr_array((np.ones(program.n), (np.arange(program.n), columns)), shape=(program.n, n)) for columns in place
     ]
     S = sp.eye_array(program.n, format="csr") if program.S is None else program.S
-    d, Q = np.zeros(n), program.Q
-    for part, columns in zip(share, place, strict=True):
-        np.add.at(d, columns, part * program.d)
+    Q = program.Q
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        """The weighted sum of what the variables `(n,)` have in each scenario."""
+        return np.asarray(sum(part * (one.T @ values) for part, one in zip(share, spread, strict=True)))
+
     factor = diagonal = None
     if Q is not None:
-        diagonal = np.zeros(n)
-        for part, columns in zip(share, place, strict=True):
-            np.add.at(diagonal, columns, part * Q.diagonal)
+        diagonal = summed(Q.diagonal)
         factor = sp.vstack([np.sqrt(part) * (Q.factor @ one) for part, one in zip(share, spread, strict=True)])
     A, b, B, equal = _rows(program.A, program.b, program.B, later, spread)
     G, h, H, less = _rows(program.G, program.h, program.H, later, spread)
@@ -149,7 +149,7 @@ def extensive_form(program: P, weights: Any) -> P:
         B=B,
         H=H,
         S=sp.csr_array(sp.hstack([part * (one.T @ S) for part, one in zip(share, spread, strict=True)])),
-        d=d,
+        d=summed(program.d),
         Q=None if Q is None else Quadratic(factor, diagonal),
         lower=program.lower[where],
         upper=program.upper[where],
@@ -198,22 +198,15 @@ def _rows(
     spread: Sequence[sp.csr_array],
 ) -> tuple[sp.csr_array, np.ndarray, sp.csr_array | None, np.ndarray]:
     """Rows, right-hand sides and where those are predicted, over all scenarios; and which rows each scenario has its own of."""
-    count, p = len(spread), 0 if moves is None else moves.shape[1]
     own = np.diff(matrix[:, np.flatnonzero(later)].indptr) > 0
     if moves is not None:
         own |= np.diff(moves.indptr) > 0
     copied = np.flatnonzero(own)
-    rows = [matrix @ spread[0], *(matrix[copied] @ one for one in spread[1:])]
-    sides = [side, *(side[copied] for _ in spread[1:])]
+    rows = sp.csr_array(sp.vstack([matrix @ spread[0], *(matrix[copied] @ one for one in spread[1:])]))
+    sides = np.concatenate([side, *(side[copied] for _ in spread[1:])])
     if moves is None:
-        return sp.csr_array(sp.vstack(rows)), np.concatenate(sides), None, copied
-    blocks = []
-    for k in range(count):
-        block = moves if k == 0 else moves[copied]
-        beside = [sp.csr_array((block.shape[0], p)) for _ in range(count)]
-        beside[k] = block
-        blocks.append(sp.hstack(beside))
-    return sp.csr_array(sp.vstack(rows)), np.concatenate(sides), sp.csr_array(sp.vstack(blocks)), copied
+        return rows, sides, None, copied
+    return rows, sides, sp.csr_array(sp.block_diag([moves, *(moves[copied] for _ in spread[1:])])), copied
 
 
 def _numbered(names: Sequence[str] | None, later: np.ndarray, count: int) -> tuple[str, ...] | None:

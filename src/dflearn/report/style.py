@@ -1,4 +1,4 @@
-"""One look for every plot: a colour per loss, a marker and a dash per solver, labels beside what they name."""
+"""One look for every figure: a colour per loss, a marker and a dash per solver, labels at the ends of lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Arguments = ParamSpec("Arguments")
 INK, FAINT, LINE, PAPER = "#1b1f24", "#667085", "#d9dde3", "#ffffff"
 GREY, BLUE, SKY, VERMILLION, ORANGE = "#7a7f87", "#0072b2", "#56b4e9", "#d55e00", "#e69f00"
 GREEN, PINK, WINE, SILVER = "#009e73", "#cc79a7", "#882255", "#b3b8c0"
-LOSS_COLORS = {  # of every figure: Okabe and Ito's palette, which people with any colour vision can tell apart, and a wine red of Tol's
+LOSS_COLORS = {  # Okabe and Ito's palette, for people with any colour vision, and a wine red of Tol's
     "MSE": GREY,
     "two-stage": GREY,
     "two-stage, stopped by regret": SILVER,
@@ -39,7 +39,7 @@ LOSS_COLORS = {  # of every figure: Okabe and Ito's palette, which people with a
     "FY": GREEN,
     "CaVE": WINE,
 }
-OTHERS = (WINE, SKY, GREEN, ORANGE, PINK, BLUE)  # of losses that have no colour above
+OTHERS = (WINE, SKY, GREEN, ORANGE, PINK, BLUE)  # of other losses
 SOLVER_MARKS = {  # marker of points, dash of lines
     "": ("o", "-"),
     "DYS": ("D", "--"),
@@ -87,7 +87,7 @@ def _rc_context(more: dict[Any, Any] | None = None) -> Any:
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Run a function that draws with the settings of this file; matplotlib's own are as before afterwards."""
+    """Draw with the settings of this file, without a change of matplotlib's own."""
 
     @functools.wraps(draw)
     def wrapped(*arguments: Arguments.args, **options: Arguments.kwargs) -> Figure:
@@ -102,19 +102,19 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-        # Room around the panels: accents on rotated letters reach beyond what matplotlib measures.
+        # Room around the panels: matplotlib does not measure accents on rotated letters.
         return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
 
 
 def parts(method: str) -> tuple[str, str, str]:
-    """`SCE^DYS clean` → (SCE, DYS, clean): the loss, what solves inside it, and which version."""
+    """`SCE^DYS clean` → (SCE, DYS, clean): the loss, the solver inside it, and the version."""
     name, _, version = method.partition(" ")
     loss, _, solver = name.partition("^")
     return loss, solver, version
 
 
 def color_of(method: str) -> str:
-    """A method's colour, by its name or its loss; the same in every figure and process, for losses of users too."""
+    """A method's colour, by its name or loss; the same in every figure and process, also for losses of users."""
     loss = method if method in LOSS_COLORS else parts(method)[0]
     return LOSS_COLORS.get(loss) or OTHERS[zlib.crc32(loss.encode()) % len(OTHERS)]
 
@@ -137,10 +137,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
 
     Call it when the limits of the axes are final. gap: least distance, as a share of the axes' height.
     """
-    figure = cast("Figure", axes.get_figure())
-    figure.draw_without_rendering()  # so that the transforms are final
-    if not ends:
-        return
+    cast("Figure", axes.get_figure()).draw_without_rendering()  # so that the transforms are final
     to_axes = axes.transAxes.inverted()
     heights = [to_axes.transform(axes.transData.transform((x, y)))[1] for x, y, _, _ in ends]
     free = 0.0  # the lowest height that is free
@@ -153,7 +150,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
 
 
 def log_ticks(axis: Any) -> None:
-    """Plain numbers on a logarithmic axis whose limits are final: powers of ten, and others between if there is room."""
+    """Plain numbers on a logarithmic axis with final limits: powers of ten, and others between if there is room."""
     low, high = axis.get_view_interval()
     exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     steps = (1,) if high / low >= 150 else (1, 2, 5) if high / low >= 10 else (1, 1.5, 2, 3, 5, 7)
@@ -164,7 +161,7 @@ def log_ticks(axis: Any) -> None:
 
 # -- files ----------------------------------------------------------------------------------------------------------
 
-FILE_FORMATS: dict[str, dict[str, None]] = {  # without dates: the same plot gives the same file
+FILE_FORMATS: dict[str, dict[str, None]] = {  # without dates: the same figure gives the same file
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
@@ -172,7 +169,7 @@ FILE_FORMATS: dict[str, dict[str, None]] = {  # without dates: the same plot giv
 
 
 def encoded(figure: Figure, form: str, *, letters: bool = False) -> bytes:
-    """The content of a file. letters: those of an SVG stay letters, for a page that has fonts of its own."""
+    """The content of a file. letters: text of an SVG stays text, for a page with fonts of its own."""
     buffer = io.BytesIO()
     with _rc_context({"svg.fonttype": "none" if letters else "path", "pdf.fonttype": 42}):
         figure.savefig(

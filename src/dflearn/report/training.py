@@ -1,4 +1,4 @@
-"""The page of `dfl train`: what was kept, what it saves in money and how surely, where, why, and what to do next."""
+"""The page of `dfl train`: the kept model, its savings in money with intervals, in which rows, and what to do next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import Evaluation
-from dflearn.program import Program
 from dflearn.report import training_figures as figures
 from dflearn.report.page import Page
 from dflearn.report.training_figures import short_number as number, with_unit
@@ -25,9 +24,9 @@ from dflearn.tables.result import (
     savings,
 )
 
-TOP = 5  # rows that gain or lose most, named
-FEATURES, COSTS, VARIABLES = 15, 24, 60  # shown at most
-FAR = 3  # times the regret of any model: average costs are then left out of the figure
+TOP = 5  # rows in the table of the largest gains, and of the largest losses
+FEATURES, COSTS = 15, 24  # most features and costs in the heat map
+FAR = 3  # average costs with more than so many times the regret of any model are left out of the figure
 
 
 def training_page(
@@ -42,10 +41,9 @@ def training_page(
 
     Args:
         unit: of the objective, such as "EUR".
-        per_year: how many rows a year has; by default as the names of the rows tell, where these are dates, and otherwise
-            sums are told per 1,000 rows.
-        commands: what to do next: what for, and what to type.
-        rolled: the folds of which `result` is the last: they come first then, and the rest is about the last.
+        per_year: rows per year. Default: from the names of the rows if they are dates, else sums are per 1,000 rows.
+        commands: next steps: the purpose of each, and the command.
+        rolled: all folds, of which `result` is the last. They come first; the rest of the page is about the last.
     """
     rows = rows_per_year(result, per_year)
     against_baseline, against_average = savings(result, rows or THOUSAND)
@@ -58,18 +56,17 @@ def training_page(
     _over_time(page, result, unit)
     _rows(page, result, unit)
     _features(page, result, unit)
-    _one_decision(page, result, unit)
     page.section("What to do next")
     page.commands(commands if commands is not None else _in_python())
     if result.notes:
-        page.text("Noted on the way:")
+        page.text("Notes:")
         page.items(("", note) for note in result.notes)
     _made(page, result)
     return page
 
 
 def _lead(result: TrainResult, found: Saving, unit: str) -> str:
-    """The verdict, and what the decision-focused model saves against the baseline."""
+    """The verdict, and the savings of the decision-focused model against the baseline."""
     saved = found.per_row.value
     verb = "saves" if saved >= 0 else "costs"
     amount = f"{_money_text(abs(saved), unit)} per row {'against' if saved >= 0 else 'more than'} {found.against}"
@@ -82,10 +79,10 @@ def _lead(result: TrainResult, found: Saving, unit: str) -> str:
 def _folds(page: Page, rolled: RollingResult, unit: str) -> None:
     page.section("All folds")
     page.table(*rolled.table())
-    page.text(f"Mean regret on the rows that each fold tests. {rolled.verdict}")
+    page.text(f"Mean regret on the test rows of each fold. {rolled.verdict}")
     page.text(
-        f"{_unit(unit)} Each fold was trained on the rows before those that it tests. All that follows is about the last of the "
-        f"{len(rolled.folds)} folds, whose model is the one that is saved.",
+        f"{_unit(unit)} Each fold was trained on the rows before its test rows. The rest of this page is about the last of the "
+        f"{len(rolled.folds)} folds, whose model is saved.",
         faint=True,
     )
 
@@ -116,9 +113,9 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     page.table(header, body)
     year = f" A year has {number(rows)} rows." if rows else ""
     page.text(
-        f"{_unit(unit)} Each line compares two models row by row on the {len(result.parts.test)} test rows, which served for "
-        f"nothing else; in brackets {baseline.difference.confidence:.0%} intervals, which are about the choice of these rows. Below zero: "
-        f"it costs more.{year}",
+        f"{_unit(unit)} Each line compares two models row by row on the {len(result.parts.test)} test rows, which were used for "
+        f"nothing else. The {baseline.difference.confidence:.0%} intervals in brackets cover the choice of these rows. A negative "
+        f"number is a loss.{year}",
         faint=True,
     )
 
@@ -139,12 +136,12 @@ def _models(page: Page, result: TrainResult, unit: str) -> None:
     page.table(["model", "mean regret", "regret / optimum", "without regret", "squared error", "validation"], body)
     found = {name: judged.metrics["absolute_regret"] for name, judged in result.tested.items()}
     far = found[AVERAGE][0] > FAR * max(found[name][0] for name in result.models)
-    if far:  # the others could not be told apart beside it
+    if far:  # otherwise the other points could not be told apart
         del found[AVERAGE]
     page.figure(
         figures.intervals(found, result.chosen, with_unit("mean regret of a test row", unit)),
         "Regret: what a decision costs more, or earns less, than the best one in hindsight. Bands are the intervals of each "
-        "model by itself; differences between models are surer than they look here, since all decided the same rows."
+        "model alone. Differences between models are more certain than they look here, since all models decided the same rows."
         + (" Average costs lie far to the right." if far else ""),
     )
     for note in result.tested[result.chosen].notes():
@@ -160,8 +157,8 @@ def _over_time(page: Page, result: TrainResult, unit: str) -> None:
     regrets = {name: tested[name].regrets[order] for name in (result.chosen, other)}
     page.figure(
         figures.over_time(labels, regrets, unit),
-        f"Above: regret per row, a running mean over {figures.running(len(labels))} rows. Below: what the {result.chosen} model "
-        f"has saved against {other} up to each row. A steady slope is a saving that lasts; one step is one lucky row.",
+        f"Above: regret per row, a running mean over {figures.running(len(labels))} rows. Below: the savings of the "
+        f"{result.chosen} model against {other} up to each row. A steady slope is a lasting saving; one step is one lucky row.",
     )
 
 
@@ -187,88 +184,32 @@ def _rows(page: Page, result: TrainResult, unit: str) -> None:
 def _features(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which features move which costs")
     x = result.data.features.numpy()[result.parts.train]
-    program, groups = _program(result), _columns_of_features(result)
-    costs = result.model.cost_names or [f"cost {k}" for k in range(program.p)]
+    owners = [column.name for column in result.encoding.columns for _ in column.names]  # a table column per number
+    groups = {name: [k for k, owner in enumerate(owners) if owner == name] for name in dict.fromkeys(owners)}
+    costs = result.model.cost_names or [f"cost {k}" for k in range(result.model.solver_.objective.p)]
     names = list(groups)
     found = influence(lambda x: result.predict(result.chosen, x), x, groups=list(groups.values()))
     rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
     columns = np.sort(np.argsort(-found.change.mean(0), kind="stable")[:COSTS])
-    shown = found.change if found.slope is None else found.slope
-    what = (
-        "mean change of the predicted cost when the values of the feature are dealt out anew among the rows"
-        if found.slope is None
-        else "what one standard deviation more of the feature adds to the predicted cost (blue) or takes from it (orange)"
-    )
-    what += f", in {unit}" if unit else ""
-    left = [
-        f"the {len(some)} of {of} {kind} that matter most"
-        for some, of, kind in ((rows, len(names), "features"), (columns, len(costs), "costs"))
-        if len(some) < of
-    ]
-    page.figure(
-        figures.heat_map(
-            shown[np.ix_(rows, columns)],
-            [names[k] for k in rows],
-            [costs[k] for k in columns],
-            signed=found.slope is not None,
-        ),
-        f"The {result.chosen} model: {what}; the strongest feature on top."
-        + (f" Shown: {' and '.join(left)}." if left else "")
-        + (
-            " A model trained for decisions bends its predictions where decisions depend on them: read it as what moves the "
-            "decision, not as a forecast."
-            if result.chosen != result.baseline
-            else ""
-        ),
-    )
-
-
-def _one_decision(page: Page, result: TrainResult, unit: str) -> None:
-    page.section("One decision beside the best")
-    kept, other = result.tested[result.chosen], result.tested[result.baseline]
-    i, why = _typical(result)
-    row = int(kept.ids[i])
-    assert kept.decisions is not None
-    assert other.decisions is not None
-    assert result.data.decisions is not None
-    taken = {"best in hindsight": result.data.decisions[row].numpy(), result.chosen: kept.decisions[i].numpy()}
+    shown, what = found.change, "mean change of the predicted cost when the rows of the feature are shuffled"
+    if found.slope is not None:
+        shown = found.slope
+        what = "change of the predicted cost for one standard deviation more of the feature (blue: up, orange: down)"
+    text = f"The {result.chosen} model: {with_unit(what, unit)}. The strongest feature is on top."
+    for some, of, kind in ((rows, len(names), "features"), (columns, len(costs), "costs")):
+        text += f" Shown: the {len(some)} of {of} {kind} with the largest changes." if len(some) < of else ""
     if result.chosen != result.baseline:
-        taken[result.baseline] = other.decisions[i].numpy()
-    stacked = np.array(list(taken.values()), float)
-    apart = np.ptp(stacked, axis=0) > 1e-6 * np.maximum(np.abs(stacked).max(0), 1)
-    count = int(apart.sum())
-    name = result.row_names[row]
-    if not count:
-        page.text(f"On every test row the decisions are the best ones in hindsight, {name} included.")
-        return
-    worth = _coefficients(result, row)
-    size = np.ptp(stacked, axis=0) * np.abs(worth["in truth"]) * apart
-    which = np.sort(np.argsort(-size, kind="stable")[: min(count, VARIABLES)])
-    program = _program(result)
-    variables = program.variable_names or [f"w[{k}]" for k in range(program.n)]
-    regrets = f"{result.chosen} loses {_money_text(_rounded(kept, i), unit)}"
-    if result.chosen != result.baseline:
-        regrets += f", {result.baseline} {_money_text(_rounded(other, i), unit)}"
-    page.figure(
-        figures.decisions(
-            [variables[k] for k in which],
-            {who: values[which] for who, values in zip(taken, stacked, strict=True)},
-            {who: costs[which] for who, costs in worth.items()},
-            with_unit("in the objective", unit),
-        ),
-        f"{name}, {why}: against the best decision, {regrets}. Shown: "
-        + (f"the {len(which)} of {count}" if len(which) < count else f"the {count}")
-        + f" of {len(variables)} variables on which the decisions differ; above what is decided, below what each unit of it is "
-        "worth in the objective, in truth and as predicted.",
-    )
+        text += " A model trained for decisions shows what moves the decision. It is not a forecast."
+    labels = [names[k] for k in rows], [costs[k] for k in columns]
+    page.figure(figures.heat_map(shown[np.ix_(rows, columns)], *labels, signed=found.slope is not None), text)
 
 
 def _made(page: Page, result: TrainResult) -> None:
     page.section("How this was made")
     parts = result.parts
     facts = {
-        "rows": f"{len(parts.train)} for training ({len(parts.choose)} left out in turn, for validation), {len(parts.test)} for testing",
-        "kept": f"{result.chosen}, by its regret on rows left out",
+        "rows": f"{len(parts.train)} for training ({len(parts.choose)} of them, in turn, for validation), {len(parts.test)} for testing",
+        "kept": f"{result.chosen}, by its validation regret",
         "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
         **{str(name).replace("_", " "): _setting(value) for name, value in result.record.get("options", {}).items()},
@@ -278,46 +219,6 @@ def _made(page: Page, result: TrainResult) -> None:
 
 
 # -- words and numbers ----------------------------------------------------------------------------------------------
-
-
-def _typical(result: TrainResult) -> tuple[int, str]:
-    """A test row to show, and why this one: no best case, no worst."""
-    kept, other = result.tested[result.chosen].regrets, result.tested[result.baseline].regrets
-    apart = np.abs(other - kept)
-    differ = f"on which {result.chosen} and {result.baseline} differ"
-    least = result.tested[result.chosen].roundoff
-    for size, some, why in ((apart, apart > least, differ), (kept, kept > least, "with regret")):
-        rows = np.flatnonzero(some)
-        if rows.size:
-            middle = rows[np.argsort(size[rows], kind="stable")[(len(rows) - 1) // 2]]
-            return int(middle), f"the middle one of the {len(rows)} test rows {why}"
-    return 0, "the first test row"
-
-
-def _coefficients(result: TrainResult, row: int) -> dict[str, np.ndarray]:
-    """What each variable is worth in the objective, in the program's own sense: in truth, and as two models predict."""
-    program = _program(result)
-    assert result.data.costs is not None
-    x = result.data.features.numpy()[row : row + 1]
-    costs = {"in truth": result.data.costs[row].numpy()}
-    for name in dict.fromkeys([result.chosen, result.baseline]):
-        costs[f"as {name} predicts"] = result.predict(name, x)[0]
-    instance = None if result.data.instance is None else result.data.instance[row : row + 1]
-    sign = -1.0 if program.sense == "maximize" else 1.0
-    known = program.d if instance is None or instance.d is None else instance.d[0].numpy()
-    return {name: sign * ((y if program.S is None else program.S @ y) + known) for name, y in costs.items()}
-
-
-def _program(result: TrainResult) -> Program:
-    program = result.model.solver_.program
-    assert program is not None
-    return program
-
-
-def _columns_of_features(result: TrainResult) -> dict[str, list[int]]:
-    """Each column of the table of features, and the columns of numbers that it became."""
-    owners = [column.name for column in result.encoding.columns for _ in column.names]
-    return {name: [k for k, owner in enumerate(owners) if owner == name] for name in dict.fromkeys(owners)}
 
 
 def _in_python() -> list[tuple[str, str]]:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KEPT, OTHER, BEST, GAIN, LOSS = style.BLUE, style.GREY, style.INK, style.GREEN, style.VERMILLION
+KEPT, OTHER, GAIN, LOSS = style.BLUE, style.GREY, style.GREEN, style.VERMILLION
 NUMBERED = 14  # columns of a heat map that have room for their numbers
 
 
 @style.styled
 def intervals(found: Mapping[str, tuple[float, float, float]], kept: str, xlabel: str) -> Figure:
-    """One point per model with its interval, (value, low, high) each; the one that is kept stands out."""
+    """One point per model with its interval, (value, low, high) each; the kept model stands out."""
     figure = style.new_figure(6.4, 0.75 + 0.32 * len(found))
     axes = figure.add_subplot()
     for place, (name, (value, low, high)) in enumerate(found.items()):
@@ -35,15 +35,15 @@ def intervals(found: Mapping[str, tuple[float, float, float]], kept: str, xlabel
 
 
 def running(count: int) -> int:
-    """Over how many rows of so many a running mean is taken."""
+    """The number of rows in a running mean."""
     return max(count // 10, 1)
 
 
 @style.styled
 def over_time(labels: Sequence[str], regrets: Mapping[str, np.ndarray], unit: str) -> Figure:
-    """Above, the regret of two models, a running mean over a tenth of the rows; below, what the first has saved so far.
+    """Above, the regret of two models, a running mean over a tenth of the rows; below, the savings of the first so far.
 
-    labels: what the rows are called, in order. regrets: a value per row and model.
+    labels: the names of the rows, in order. regrets: a value per row and model.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -73,15 +73,14 @@ def over_time(labels: Sequence[str], regrets: Mapping[str, np.ndarray], unit: st
 
 @style.styled
 def gains_and_losses(saved: np.ndarray, unit: str) -> Figure:
-    """What each row saves, the largest gain first: gains in one colour, losses in another, and where each group ends."""
+    """The savings of each row, the largest gain first: gains in one colour, losses in another."""
     ordered = np.sort(saved)[::-1]
     figure = style.new_figure(7.4, 2.9)
     axes = figure.add_subplot()
     place = np.arange(len(ordered))
+    wide = 0.85 if len(ordered) <= 250 else 1.0
     for some, color in ((ordered > 0, GAIN), (ordered < 0, LOSS)):
-        if some.any():
-            wide = 0.85 if len(ordered) <= 250 else 1.0
-            axes.bar(place[some], ordered[some], wide, color=color, linewidth=0)
+        axes.bar(place[some], ordered[some], wide, color=color, linewidth=0)
     axes.axhline(0, color=style.FAINT, linewidth=1)
     axes.set(xlabel="test rows, the largest gain first", ylabel=with_unit("saved", unit), xlim=(-1, len(ordered)))
     axes.grid(visible=False, axis="x")
@@ -91,79 +90,38 @@ def gains_and_losses(saved: np.ndarray, unit: str) -> Figure:
 
 @style.styled
 def heat_map(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, signed: bool) -> Figure:
-    """A cell per row and column, the stronger the larger; of signed values, those below zero in another colour."""
+    """A cell per row and column: the larger the value, the stronger the colour; negative signed values have another colour."""
+    from matplotlib.patches import Rectangle
+
     height, width = values.shape
     figure = style.new_figure(min(1.6 + 0.58 * width, 11), 1.1 + 0.3 * height)
     axes = figure.add_subplot()
-    _cells(axes, values, np.abs(values) / max(np.abs(values).max(initial=0), 1e-300), width <= NUMBERED, signed=signed)
+    strength = np.abs(values) / max(np.abs(values).max(initial=0), 1e-300)
+    for (i, k), value in np.ndenumerate(values):
+        corner, color = (k - 0.47, i - 0.45), LOSS if signed and value < 0 else KEPT
+        axes.add_patch(Rectangle(corner, 0.94, 0.9, facecolor=style.LINE, alpha=0.35, linewidth=0))
+        if strength[i, k] > 0:
+            alpha = 0.08 + 0.72 * float(strength[i, k])
+            axes.add_patch(Rectangle(corner, 0.94, 0.9, facecolor=color, alpha=alpha, linewidth=0))
+        if width <= NUMBERED:
+            bright = style.PAPER if strength[i, k] > 0.72 else style.INK
+            axes.text(k, i, short_number(value), ha="center", va="center", fontsize=8, color=bright)
     axes.set_yticks(range(height), rows)
-    _name_columns(axes, columns)
+    axes.set_xticks(range(width), columns)
+    if max(map(len, columns), default=0) > (14 if width <= 4 else 8) or width > NUMBERED:  # the names would touch
+        for label in axes.get_xticklabels():
+            label.set(rotation=50, ha="right", rotation_mode="anchor")
     _bare(axes, "both")
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
     return figure
 
 
-@style.styled
-def decisions(
-    names: Sequence[str], taken: Mapping[str, np.ndarray], worth: Mapping[str, np.ndarray], ylabel: str
-) -> Figure:
-    """What several ways decide about the same variables, a row of cells each; below, what each of them takes costs to be.
-
-    names: of the variables. taken: values of the variables, by who decides. worth: their coefficients in the objective;
-    the first is the truth.
-    """
-    width, many = len(names), len(names) > NUMBERED
-    figure = style.new_figure(min(max(1.9 + (0.3 if many else 0.6) * width, 6.4), 14), 1.5 + 0.34 * len(taken) + 1.9)
-    above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [0.34 * len(taken), 1.9]})
-    values = np.array(list(taken.values()))
-    low, high = np.minimum(values.min(0), 0), np.maximum(values.max(0), 0)
-    _cells(above, values, (values - low) / np.maximum(high - low, 1e-300), not many, signed=False)
-    above.set_yticks(range(len(taken)), list(taken))
-    above.set_ylim(len(taken) - 0.5, -0.5)
-    _bare(above, "both")
-    above.tick_params(axis="x", labelbottom=False)
-    marks = (("_", BEST, 14), ("o", KEPT, 6), ("D", OTHER, 5))
-    for (name, costs), (marker, color, size) in zip(worth.items(), marks, strict=False):
-        below.plot(
-            range(width), costs, marker, color=color, markersize=size, label=name, markeredgewidth=2.4 if marker == "_" else 0
-        )  # fmt: skip
-    below.set(ylabel=ylabel, xlim=(-0.5, width - 0.5))
-    _money(below.yaxis)
-    _name_columns(below, names)
-    below.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=3, fontsize=8.5, handletextpad=0.3)
-    return figure
-
-
-def _cells(axes: Axes, values: np.ndarray, strength: np.ndarray, numbered: bool, *, signed: bool) -> None:
-    """Squares at whole coordinates; strength: 0 to 1."""
-    from matplotlib.patches import Rectangle
-
-    for (i, k), value in np.ndenumerate(values):
-        color = LOSS if signed and value < 0 else KEPT
-        axes.add_patch(Rectangle((k - 0.47, i - 0.45), 0.94, 0.9, facecolor=style.LINE, alpha=0.35, linewidth=0))
-        if strength[i, k] > 0:
-            alpha = 0.08 + 0.72 * float(strength[i, k])
-            axes.add_patch(Rectangle((k - 0.47, i - 0.45), 0.94, 0.9, facecolor=color, alpha=alpha, linewidth=0))
-        if numbered:
-            bright = style.PAPER if strength[i, k] > 0.72 else style.INK
-            axes.text(k, i, short_number(value), ha="center", va="center", fontsize=8, color=bright)
-
-
 def _bare(axes: Axes, which: Any) -> None:
-    """No ticks, lines and spines along an axis that has names only."""
+    """No ticks, lines and spines along an axis of names."""
     axes.grid(visible=False, axis=which)
     axes.tick_params(axis=which, length=0)
-    for side in {"x": ("bottom",), "y": ("left",), "both": ("bottom", "left")}[which]:
+    for side in {"y": ("left",), "both": ("bottom", "left")}[which]:
         axes.spines[side].set_visible(False)
-
-
-def _name_columns(axes: Axes, names: Sequence[str]) -> None:
-    """Names under the columns, turned where they would touch each other."""
-    longest = max(map(len, names), default=0)
-    axes.set_xticks(range(len(names)), names)
-    if longest > (14 if len(names) <= 4 else 8) or len(names) > NUMBERED:
-        for label in axes.get_xticklabels():
-            label.set(rotation=50, ha="right", rotation_mode="anchor")
 
 
 def _money(axis: Any) -> None:
@@ -178,7 +136,7 @@ def with_unit(words: str, unit: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """Three digits, or all of a number between 100 and a million, thousands apart: 0.0123, 12.3, 12,346, 12.3 M."""
+    """Three digits, or all digits of a number between 100 and a million: 0.0123, 12.3, 12,346, 12.3 M."""
     if not np.isfinite(value):
         return "unknown"
     size = abs(value)

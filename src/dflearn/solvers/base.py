@@ -45,6 +45,11 @@ class Solution:
         slope: the gradient of `objective` in y, `(*batch, p)`, where it is not Sᵀ `decision`; otherwise `None`.
         seconds: wall time of the call that gave this answer; on a GPU, until its work was handed over.
         deferred: whether statuses are looked at later, by the layer, so that nothing waits for the GPU now (docs/how-to/gpu.md).
+
+    Examples:
+        >>> solution = dfl.HiGHS(program).solve(data.costs[:2])
+        >>> solution.decision.shape, solution.status
+        (torch.Size([2, 12]), tensor([0, 0], dtype=torch.int8))
     """
 
     decision: Tensor
@@ -111,7 +116,14 @@ class Solution:
 
 @dataclass(frozen=True)
 class Raw:
-    """The numpy side of a `Solution`, one row per instance: the private hook `_solve` returns it."""
+    """The numpy side of a `Solution`, one row per instance: the private hook `_solve` returns it.
+
+    Examples:
+        >>> from dflearn.solvers import Raw
+        >>> none = np.zeros(1)
+        >>> Raw(decision=np.zeros((1, 3)), status=np.zeros(1, np.int8), objective=none, bound=none).start is None
+        True
+    """
 
     decision: np.ndarray
     status: np.ndarray
@@ -188,6 +200,11 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
         quadratic: whether it solves quadratic objectives; others refuse them.
         remembered: whether `identity` tells its answers from those of any other solver, so that a cache may keep them.
         on_devices: whether it solves costs where they are, on a GPU say; others bring them to the CPU.
+
+    Examples:
+        >>> solver = dfl.HiGHS(program)
+        >>> isinstance(solver, dfl.Solver), solver.solve(data.costs[:2]).decision.shape
+        (True, torch.Size([2, 12]))
     """
 
     conversions: ClassVar[Mapping[str, Conversion]] = FROM_PROGRAMS

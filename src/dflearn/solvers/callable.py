@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,26 +42,26 @@ def from_callable(
             beats a label by more than rounding is an error. For a heuristic, whose labels may be beaten, pass the linear
             value itself: such regrets are then counted and said. Losses stay linear: the value of SPO+ and its kin leaves out
             what `value` adds to cᵀw. Where that depends on w alone, as a quadratic term does, their gradients are right.
+
+    Examples:
+        >>> cheapest = dfl.from_callable(lambda c: np.eye(3)[c.argmin()], n=3)
+        >>> cheapest.solve(torch.tensor([3.0, 1.0, 2.0])).decision
+        tensor([0., 1., 0.])
     """
-    return CallableSolver(f, Objective(n, S, d, sense, _rowwise(value, batched)), p, batched, name)
-
-
-@dataclass(frozen=True)
-class _EachRow:
-    """A function of one instance, for a batch of them."""
-
-    function: Callable[[np.ndarray, np.ndarray], Any]
-
-    def __call__(self, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-        return np.array([float(self.function(*pair)) for pair in zip(y, w, strict=True)])
-
-
-def _rowwise(value: Any, batched: bool) -> Any:
-    if value is None:
-        return None
-    if not callable(value):
+    if not callable(f):
+        raise OptionError(f"from_callable needs a function c → w; got a {type(f).__name__}")
+    if value is not None and not callable(value):
         raise OptionError(f"value is a function (y, w) → what w costs; got a {type(value).__name__}")
-    return value if batched else _EachRow(value)
+    judge = value if batched or value is None else partial(_row_by_row, value)
+    objective = Objective(n, S, d, sense, judge)
+    if p is not None and p != objective.p:
+        what = "n, without S," if S is None else "S"
+        raise OptionError(f"p is {p}, but {what} says {objective.p} predicted costs")
+    return CallableSolver(f, objective, batched, name)
+
+
+def _row_by_row(value: Callable[[np.ndarray, np.ndarray], Any], y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.array([float(value(*pair)) for pair in zip(y, w, strict=True)])
 
 
 class CallableSolver(Solver):
@@ -72,15 +72,7 @@ class CallableSolver(Solver):
 
     parallel = "processes"
 
-    def __init__(
-        self, f: Callable[[np.ndarray], Any], objective: Objective, p: int | None, batched: bool, name: str | None
-    ) -> None:
-        if not callable(f):
-            raise OptionError(f"from_callable needs a function c → w; got a {type(f).__name__}")
-        if p is not None and p != objective.p:
-            raise OptionError(
-                f"p is {p}, but {'S' if objective.S is not None else 'n, without S,'} says {objective.p} predicted costs"
-            )
+    def __init__(self, f: Callable[[np.ndarray], Any], objective: Objective, batched: bool, name: str | None) -> None:
         self.function, self.objective, self.batched = f, objective, batched
         self.name = name or getattr(f, "__qualname__", type(f).__name__)
         self.remembered = name is not None

@@ -67,8 +67,7 @@ def program_of(cls: type, what: Any) -> Program:
 def solver_of(cls: type, what: Any) -> Solver:
     """For a parameter `solver`."""
     from dflearn.solvers.base import Solver
-    from dflearn.solvers.recognition import best_solver
-    from dflearn.solvers.task import Decides, DecisionTask
+    from dflearn.solvers.task import Decides, DecisionTask, best_solver
 
     if isinstance(what, Solver):
         return what

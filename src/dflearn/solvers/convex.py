@@ -20,8 +20,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.engine.certify import OPTIMAL
-from dflearn.engine.hard.convex import BestAnswers
-from dflearn.engine.hard.scaling import Scales, power_of_two
+from dflearn.engine.hard.clarabel import BestAnswers
+from dflearn.engine.hard.scaling import Scales, blocks, power_of_two
 from dflearn.engine.implied import LARGEST
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides, integer_bounds
@@ -38,20 +38,18 @@ class ConvexQP(BestAnswers):
 
     @cached_property
     def linear(self) -> HiGHS:
-        """The feasible set, for questions about it."""
+        """Solves linear programs over the feasible set."""
         from dflearn.solvers.highs import HiGHS
 
         return HiGHS(replace(self.program.relax(), Q=None))
 
     @cached_property
     def directions(self) -> HiGHS:
-        """Directions in which neither rows nor bounds nor ½ wᵀQ w stop a decision; sides say which bounds there are."""
+        """Finds directions in which neither rows nor bounds nor ½ wᵀQ w stop a decision; sides say which bounds there are."""
         from dflearn.solvers.highs import HiGHS
 
-        program = self.program
-        flat = self.Q.diagonal > 0
-        rows = [program.A, sp.eye_array(self.n, format="csr")[flat], self.Q.factor]
-        A = sp.csr_array(sp.vstack(rows))
+        program, flat = self.program, self.Q.diagonal > 0
+        A = sp.csr_array(sp.vstack([program.A, sp.eye_array(self.n, format="csr")[flat], self.Q.factor]))
         A = A[np.diff(A.indptr) > 0]
         return HiGHS(Program(A=A, b=0.0, G=program.G, h=0.0, lower=-1.0, upper=1.0, n=self.n))
 
@@ -65,18 +63,15 @@ class ConvexQP(BestAnswers):
     def solve_one(self, c: np.ndarray, sides: Sides, out: Raw, i: int) -> None:
         """Write the answer to one instance into line i of `out`."""
         best = self.best(c, sides)
-        if best is not None and best.error <= OPTIMAL:
-            status = Status.OPTIMAL
-        elif (none := self.no_decision(c, sides)) is not None:
+        optimal = best is not None and best.error <= OPTIMAL
+        if not optimal and (none := self.no_decision(c, sides)) is not None:
             out.status[i] = none
             return
-        else:
-            if best is not None and out.reason is not None:
-                out.reason[i] = self.certifier.examine(c, best.w, best.y, sides).reason()
-            if best is None or best.primal > OPTIMAL:
-                return  # FAILED
-            status = Status.FEASIBLE
-        out.status[i], out.decision[i] = status, best.w
+        if best is not None and not optimal and out.reason is not None:
+            out.reason[i] = self.certifier.examine(c, best.w, best.y, sides).reason()
+        if best is None or not (optimal or best.primal <= OPTIMAL):
+            return  # FAILED
+        out.status[i], out.decision[i] = Status.OPTIMAL if optimal else Status.FEASIBLE, best.w
         out.objective[i] = float(c @ best.w + self.Q.value(best.w))
         out.bound[i] = min(best.bound, out.objective[i])
 
@@ -85,13 +80,13 @@ class ConvexQP(BestAnswers):
 
         Bounds that the rows imply and that cross are a proof of their own, and so is a direction without end in which costs fall.
         """
-        if claim is Status.INFEASIBLE and self.clarabel.claim != "infeasible":
+        if claim is Status.INFEASIBLE and self.claim != "infeasible":
             if self.certifier.bounds_cross(sides):
                 return True
             # Of two reasons for no answer it may have named the other one. Without costs there is one only.
-            for _ in self.clarabel.candidates(np.zeros(self.n), sides):
+            for _ in self.candidates(np.zeros(self.n), sides):
                 return False
-        if self.clarabel.claim == claim.name.lower():
+        if self.claim == claim.name.lower():
             return True
         return claim is Status.UNBOUNDED and self.no_decision(c, sides) is claim
 
@@ -99,15 +94,46 @@ class ConvexQP(BestAnswers):
         """INFEASIBLE or UNBOUNDED, where that is proven."""
         if self.linear.proven_infeasible(sides, 1)[0]:
             return Status.INFEASIBLE
-        lower = np.where(sides.lower <= -LARGEST, -1.0, 0.0)
-        upper = np.where(sides.upper >= LARGEST, 1.0, 0.0)
-        own = self.directions.program
-        around = Sides(own.b, own.h, lower, upper)
-        found = self.directions._solve(c[None], around, None)
-        if found.status[0] != Status.OPTIMAL:
-            return None
+        lower, upper = np.where(sides.lower <= -LARGEST, -1.0, 0.0), np.where(sides.upper >= LARGEST, 1.0, 0.0)
+        own = self.directions.program.own_sides
+        found = self.directions._solve(c[None], replace(own, lower=lower, upper=upper), None)
         w = found.decision[0]
-        return Status.UNBOUNDED if c @ w < -FAR * float(np.abs(c * w).sum()) else None
+        ends = found.status[0] != Status.OPTIMAL or not c @ w < -FAR * float(np.abs(c * w).sum())
+        return None if ends else Status.UNBOUNDED
+
+
+class Part(NamedTuple):
+    """Variables of a program that share no row and no term of Q with the others, their rows of A and of G, and the program of these."""
+
+    variables: np.ndarray
+    equations: np.ndarray
+    inequalities: np.ndarray
+    program: Program
+
+    def sides(self, sides: Sides) -> Sides:
+        """Its sides, of those of the whole program."""
+        b, h, *bounds = sides.parts().values()
+        return Sides(b[..., self.equations], h[..., self.inequalities], *(one[..., self.variables] for one in bounds))
+
+
+def parts_of(program: Program) -> list[Part]:
+    """The independent parts of a program with Q. Rows without variables belong to the first."""
+    Q, A, G = program.Q, program.A, program.G
+    assert Q is not None
+    of_variable, of_row = blocks(sp.vstack([A, G]), Q.matrix)
+    of_row = np.where(np.isin(of_row, of_variable), of_row, of_variable[0])
+    parts = []
+    for label in np.unique(of_variable):
+        variables = np.flatnonzero(of_variable == label)
+        equations, inequalities = (np.flatnonzero(one == label) for one in np.split(of_row, [A.shape[0]]))
+        own = Quadratic(Q.factor[:, variables], Q.diagonal[variables])
+        part = Program(
+            A=A[equations][:, variables], b=program.b[equations], G=G[inequalities][:, variables], h=program.h[inequalities],
+            lower=program.lower[variables], upper=program.upper[variables], integer=program.integer[variables], Q=own,
+            n=len(variables),
+        )  # fmt: skip
+        parts.append(Part(variables, equations, inequalities, part))
+    return parts
 
 
 class Found(NamedTuple):
@@ -141,11 +167,10 @@ class QuadraticModel(ABC):
 
     def solve_one(self, c: np.ndarray, sides: Sides, convex: ConvexQP, gap: float, out: Raw, i: int) -> None:
         integer = self.program.integer
-        lower, upper = integer_bounds(sides.lower, sides.upper, integer)
-        if (lower > upper).any():
+        whole = Sides(sides.b, sides.h, *integer_bounds(sides.lower, sides.upper, integer))
+        if (whole.lower > whole.upper).any():
             out.status[i] = Status.INFEASIBLE
             return
-        whole = Sides(sides.b, sides.h, lower, upper)
         costs, curved = c * self.scales.columns, self.Q.diagonal + np.asarray((self.Q.factor**2).sum(axis=0)).ravel()
         gamma = 1.0 / float(power_of_two(np.array(max(np.abs(costs).max(), curved.max()))))
         found = self.run(costs * gamma, gamma, self.scales.sides(whole, 1.0))
@@ -153,15 +178,14 @@ class QuadraticModel(ABC):
             none = convex.no_decision(c, whole)
             # Rational data: a relaxation without end has integer points without end, where it has one at all.
             feasible = self.run(np.zeros(len(c)), 0.0, self.scales.sides(whole, 1.0)).status
-            out.status[i] = Status.FAILED if none is None or feasible is None else none
-            if feasible is Status.INFEASIBLE:
-                out.status[i] = Status.INFEASIBLE
+            none = Status.FAILED if none is None or feasible is None else none
+            out.status[i] = feasible if feasible is Status.INFEASIBLE else none
             return
         if not found.status.has_decision:
             out.status[i] = found.status
             return
-        w = np.clip(found.w * self.scales.columns, lower, upper)
-        fixed = [np.where(integer, np.rint(w), side) for side in (lower, upper)]
+        w = np.clip(found.w * self.scales.columns, whole.lower, whole.upper)
+        fixed = [np.where(integer, np.rint(w), side) for side in (whole.lower, whole.upper)]
         best = convex.best(c, Sides(sides.b, sides.h, *fixed))
         if best is None or not best.primal <= OPTIMAL:
             return  # FAILED

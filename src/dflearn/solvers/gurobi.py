@@ -13,7 +13,8 @@ from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Raw, Status
 from dflearn.solvers.convex import Found, QuadraticModel
-from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.highs import HiGHS, ModelSolver
+from dflearn.solvers.model import Model
 
 # Gurobi's codes of a basis, by ours: at lower bound, basic, at upper bound, free at zero.
 VARIABLE_CODES = np.array([-1, 0, -2, -3])
@@ -30,6 +31,10 @@ class Gurobi(ModelSolver):
     """Exact LP, MILP and integer QP solver on Gurobi. Arguments: see `ModelSolver`.
 
     QPs without integers are solved as by `HiGHS`.
+
+    Examples:
+        >>> dfl.Gurobi(program, time_limit=10.0).solve(data.costs[:1]).decision.sum()
+        tensor(4.)
     """
 
     def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:
@@ -44,8 +49,6 @@ class Gurobi(ModelSolver):
     @property
     def next_solver(self) -> ModelSolver:
         """HiGHS. Gurobi counts 1e-5 as an integer, which a big M turns into a broken row."""
-        from dflearn.solvers.highs import HiGHS
-
         return HiGHS(self.program, time_limit=self.time_limit, gap=self.gap, threads=self.threads)
 
     def _build(self, program: Program) -> Model:

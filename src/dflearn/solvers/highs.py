@@ -1,20 +1,27 @@
-"""HiGHS, the default exact solver of LPs and MILPs; and of convex QPs, with Clarabel."""
+"""`ModelSolver`, which HiGHS, Gurobi and SCIP share; and HiGHS, the default exact solver of LPs and MILPs, and of QPs with Clarabel."""
 
 from __future__ import annotations
 
+import os
+import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
+from dflearn.engine.certify import OPTIMAL
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Status
-from dflearn.solvers.model import SMALLEST, Model, ModelSolver
+from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
+from dflearn.solvers.convex import ConvexQP, Part, parts_of
+from dflearn.solvers.model import SMALLEST, Model
 
 DROPPED = 1e-9  # entries of a matrix that are no larger are taken for zero, unless HiGHS is told otherwise
 DUAL, PRIMAL = 1, 4  # HiGHS's codes of its simplex methods
@@ -22,6 +29,138 @@ FEASIBLE_POINT = 2  # HiGHS's code for a primal feasible point
 # The presolve rule that in HiGHS 1.15 may undo and redo the same step for ever, whatever the time limit.
 SPARSIFY = 1 << 14
 PRESOLVE_FROM = 20_000  # rows and variables from which an LP is presolved; below it costs more than it saves
+
+
+class ModelSolver(Solver):
+    """Exact LPs and MILPs on a back end's model object. Subclasses write `_build` and `identity`.
+
+    Args:
+        program: what to solve.
+        time_limit: seconds per instance.
+        gap: relative MIP gap at which a decision counts as optimal.
+        threads: the back end's own threads inside one solve. To solve instances side by side use `Parallel`.
+    """
+
+    parallel = "threads"
+    quadratic = True
+    program: Program
+    start_dtype = torch.int8
+    start_blank = Basis.NONE
+    made_anew: ClassVar = {"_models": threading.local}
+
+    def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:
+        if not time_limit > 0 or not gap >= 0 or threads < 1:
+            raise OptionError(f"need time_limit > 0, gap >= 0, threads >= 1; got {time_limit}, {gap}, {threads}")
+        self.program = program
+        self.objective = program.objective
+        self.time_limit, self.gap, self.threads = float(time_limit), float(gap), int(threads)
+        linear = program.Q is None and not program.is_integer
+        self.start_width = program.n + program.A.shape[0] + program.G.shape[0] if linear else 0
+        self._models = threading.local()
+
+    def __repr__(self) -> str:
+        limits = f"time_limit={self.time_limit}, gap={self.gap}, threads={self.threads}"
+        return f"{type(self).__name__}({self.program!r}, {limits})"
+
+    @abstractmethod
+    def _build(self, program: Program) -> Model:
+        """A model of a program, this solver's or one derived from it, with this solver's limits."""
+
+    def _model(self) -> Model:
+        """This thread's model; a forked process builds its own."""
+        if getattr(self._models, "process", None) != os.getpid():
+            self._models.model, self._models.process = self._build(self.program), os.getpid()
+        model: Model = self._models.model
+        return model
+
+    def proven_infeasible(self, sides: Sides, count: int) -> np.ndarray:
+        """Which of so many instances are proven to have no feasible point.  sides as of `Program.sides`; bool `(count,)`."""
+        if self.program.Q is not None:
+            return self.convex.linear.proven_infeasible(sides, count)
+        return np.asarray(self._solve(np.zeros((count, self.objective.n)), sides, None).status == Status.INFEASIBLE)
+
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        assert sides is not None
+        if self.program.Q is not None:
+            out = self._solve_quadratic(c, sides)
+            self._solve_parts(c, sides, out)
+            return out
+        model, count = self._model(), c.shape[0]
+        out = Raw.empty(count, self.objective.n)
+        if start is not None:
+            check_basis(start)
+            out = replace(out, start=np.full((count, self.start_width), Basis.NONE, np.int8))
+        if self.program.is_integer:
+            model.solve_integers(c, sides, self.gap, out)
+            self._hand_on(c, sides, out)
+        else:
+            model.solve_linear(c, sides, start, out)
+        np.add(out.decision, 0.0, out=out.decision)  # turns −0 into 0
+        out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
+        np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
+        return out
+
+    @property
+    def next_solver(self) -> ModelSolver | None:
+        """Another back end, for integer programs whose answers do not pass."""
+        return None
+
+    def _failed(self, out: Raw) -> np.ndarray:
+        """The instances that were not solved. Without a time limit, FEASIBLE means not proven optimal."""
+        doubtful = (Status.FAILED, Status.FEASIBLE) if np.isinf(self.time_limit) else (Status.FAILED,)
+        return np.flatnonzero(np.isin(out.status, doubtful))
+
+    def _hand_on(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
+        failed = self._failed(out)
+        if failed.size and (other := self.next_solver) is not None:
+            rest = other._solve(c[failed], sides.rows(failed), None)
+            out.put(failed, replace(rest, fallback=np.ones(len(failed), bool)))
+
+    def priced(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
+        """The answers to an LP, as of `_solve`, and the prices y `(count, rows)` that prove them, as of `Model`; NaN where an
+        answer was found in another way."""
+        model, count = self._model(), len(c)
+        out, y = Raw.empty(count, self.objective.n), np.full((count, model.rows), np.nan)
+        model.solve_linear(c, sides, None, out, y)
+        found = np.flatnonzero(out.status == int(Status.OPTIMAL))
+        verdict = model.certifier.check(c[found], out.decision[found], y[found], sides.rows(found))
+        y[found[~(verdict.error <= OPTIMAL)]] = np.nan
+        return out, y
+
+    @cached_property
+    def convex(self) -> ConvexQP:
+        """What solves the program where its objective is quadratic, integrality apart."""
+        return ConvexQP(self.program, self.time_limit)
+
+    def _solve_quadratic(self, c: np.ndarray, sides: Sides) -> Raw:
+        return self.convex.solve(c, sides)
+
+    @cached_property
+    def _parts(self) -> list[tuple[Part, ModelSolver]]:
+        """The independent parts of a program with Q, each with a solver."""
+        limits: dict[str, Any] = {"time_limit": self.time_limit, "gap": self.gap, "threads": self.threads}
+        parts = parts_of(self.program)
+        return [(part, (type(self) if part.program.is_integer else HiGHS)(part.program, **limits)) for part in parts]
+
+    def _solve_parts(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
+        """Solve independent parts one by one where the whole failed: their costs may lie 16 orders of magnitude apart."""
+        failed = self._failed(out)
+        if not failed.size or len(self._parts) < 2:
+            return
+        c, sides, new = c[failed], sides.rows(failed), Raw.empty(len(failed), c.shape[1])
+        new.status[:], new.objective[:], new.bound[:] = int(Status.OPTIMAL), 0.0, 0.0
+        for part, solver in self._parts:
+            found = solver._solve(np.ascontiguousarray(c[:, part.variables]), part.sides(sides), None)
+            new.decision[:, part.variables] = found.decision
+            new.objective[:] += found.objective
+            new.bound[:] += found.bound
+            np.maximum(new.status, found.status, out=new.status)
+        solved = new.status == int(Status.OPTIMAL)
+        rows = failed[solved]
+        out.decision[rows], out.status[rows] = new.decision[solved], int(Status.OPTIMAL)
+        out.objective[rows], out.bound[rows] = new.objective[solved], new.bound[solved]
+        if out.fallback is not None and out.reason is not None:
+            out.fallback[rows], out.reason[rows] = True, ""
 
 
 class HiGHS(ModelSolver):
@@ -33,6 +172,10 @@ class HiGHS(ModelSolver):
     Args:
         program, time_limit, gap, threads: see `ModelSolver`.
         presolve: whether cold solves are presolved; by default MILPs and large LPs are.
+
+    Examples:
+        >>> dfl.HiGHS(program, time_limit=10.0).solve(data.costs[:1]).decision.sum()
+        tensor(4.)
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Exact solvers for programs of a known shape: shortest paths, the k best; `structured` has more.
+"""Exact solvers for programs of a known structure: shortest paths, the k best; `structured` has more.
 
-`of(program)` recognizes the shape, or refuses and says why. Where one fits, it is faster than a general solver by orders
-of magnitude, and just as exact.
+Each recognizes its structure in a program, or refuses it and says why. Then it is faster than a general solver by orders of
+magnitude, and just as exact.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from graphlib import CycleError, TopologicalSorter
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import breadth_first_order
 from torch import Tensor
 
-from dflearn.errors import OptionError, ProgramError
+from dflearn.errors import ProgramError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import ROUNDING, Sides
 from dflearn.solvers.base import Raw, Solution, Status, check_costs, check_instance, check_start
@@ -70,9 +70,9 @@ class Oracle(Certified):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        out = Raw.empty(*c.shape)
         if not sides.is_shared:
-            return self.handed_over(c, sides, out)
+            return self.general._solve(c, sides, None)
+        out = Raw.empty(*c.shape)
         decision, value, sure = self._decide(torch.from_numpy(c))
         out.decision[:], out.objective[:], out.bound[:], out.status[:] = decision, value, value, int(Status.OPTIMAL)
         return self.handed_over(c, sides, out, sure)
@@ -84,9 +84,11 @@ class Oracle(Certified):
 
 
 class Graph:
-    """Arcs from `tails` to `heads`. What lies on no path from source to target is left out of all computations.
+    """The graph of a unit-flow program: rows are nodes, each column (an arc) has one −1 and one +1, and so has b.
 
-    Nodes that remain are numbered in topological order: the source is 0, the target `size − 1`.
+    The row of one node may be missing, since it follows from the others. With all signs reversed the program sends
+    the unit backwards along reversed arcs, which is the same. Arcs that lie on no path from source to target are left out
+    of all computations. Nodes that remain are numbered in topological order: the source is 0, the target `size − 1`.
 
     Attributes:
         arcs: how many arcs the graph has, those included that lie on no path.
@@ -95,31 +97,9 @@ class Graph:
         used: the arcs on paths, by the node that they lead to, with the numbers of both of their nodes: arc, tail, head.
     """
 
-    def __init__(self, tails: Any, heads: Any, source: int, target: int, nodes: int | None = None) -> None:
-        self.tails, self.heads = _nodes_of("tails", tails), _nodes_of("heads", heads)
-        if self.tails.shape != self.heads.shape or not self.tails.size:
-            raise ProgramError(
-                f"tails and heads must name both ends of at least one arc; got {self.tails.shape} and {self.heads.shape}"
-            )
-        self.nodes = int(max(self.tails.max(), self.heads.max())) + 1 if nodes is None else int(nodes)
-        self.source, self.target, self.arcs = int(source), int(target), self.tails.size
-        ends = np.concatenate([self.tails, self.heads, [self.source, self.target]])
-        if ends.min() < 0 or ends.max() >= self.nodes:
-            raise ProgramError(f"nodes are numbered from 0 to {self.nodes - 1}; got {ends.min()} to {ends.max()}")
-        if self.source == self.target:
-            raise ProgramError("source and target are the same node: the only path is empty")
-        self._sort()
-
-    @classmethod
-    def of(cls, program: Program) -> Graph:
-        """The graph of a unit-flow program: rows are nodes, each column has one −1 and one +1, and so has b.
-
-        The row of one node may be missing, since it follows from the others. With all signs reversed the program sends
-        the unit backwards along reversed arcs, which is the same.
-        """
-
+    def __init__(self, program: Program) -> None:
         def refusal(reason: str) -> ProgramError:
-            return ProgramError(f"DagShortestPath cannot solve {program!r}: {reason}")
+            return DagShortestPath.refusal(program, reason)
 
         if program.G.shape[0]:
             raise refusal("it has inequality rows, which paths know nothing of")
@@ -142,46 +122,34 @@ class Graph:
             raise refusal("a column has two entries of the same sign, so it is no arc")
         if sorted(b[b != 0]) != [-1.0, 1.0]:
             raise refusal("b does not send one unit from one node to another (one −1, one +1, zero elsewhere)")
+        self.tails, self.heads, self.arcs, self.nodes = tails, heads, program.n, len(b)
+        self.source, self.target = int(np.argmin(b)), int(np.argmax(b))
+        sorter = TopologicalSorter[int](dict.fromkeys(range(self.nodes), ()))
+        for tail, head in zip(tails.tolist(), heads.tolist(), strict=True):
+            sorter.add(head, tail)
         try:
-            return cls(tails, heads, int(np.argmin(b)), int(np.argmax(b)), len(b))
-        except ProgramError as error:
-            raise refusal(str(error)) from error
+            order = np.array(list(sorter.static_order()))
+        except CycleError as error:
+            raise refusal(f"the graph has a cycle through node {error.args[1][0]}") from error
+        arcs = sp.csr_array((np.ones(self.arcs), (tails, heads)), shape=(self.nodes, self.nodes))
+        ends = (arcs, self.source), (arcs.T.tocsr(), self.target)
+        ahead, behind = (breadth_first_order(graph, node, return_predecessors=False) for graph, node in ends)
+        if self.target not in ahead:
+            raise refusal(f"no path leads from node {self.source} to node {self.target}")
+        self._number(order[np.isin(order, np.intersect1d(ahead, behind))])
 
-    def program(self) -> Program:
-        """min over w of yᵀw  s.t.  in(v) − out(v) = −1 at the source, 1 at the target, 0 elsewhere,  0 ≤ w ≤ 1."""
-        number = np.arange(self.arcs)
-        entries = np.concatenate([-np.ones(self.arcs), np.ones(self.arcs)])
-        places = (np.concatenate([self.tails, self.heads]), np.concatenate([number, number]))
-        used = np.unique(places[0])
-        A = sp.csr_array((entries, places), shape=(self.nodes, self.arcs))[used]
-        b = np.zeros(self.nodes)
-        b[self.source], b[self.target] = -1, 1
-        return Program(A=A, b=b[used], upper=1, name="shortest path")
-
-    def _sort(self) -> None:
-        """Topological order and depth of every node on a path; the arcs on paths, by the node that they lead to."""
-        order = _topological_order(self.tails, self.heads, self.nodes)
-        place = np.empty(self.nodes, np.int64)
-        place[order] = np.arange(self.nodes)
-        forward, backward = np.zeros(self.nodes, bool), np.zeros(self.nodes, bool)
-        forward[self.source] = backward[self.target] = True
-        depth = np.zeros(self.nodes, np.int64)
-        for a in np.argsort(place[self.tails], kind="stable"):
-            tail, head = self.tails[a], self.heads[a]
-            if forward[tail]:
-                forward[head] = True
-                depth[head] = max(depth[head], depth[tail] + 1)
-        for a in np.argsort(-place[self.heads], kind="stable"):
-            backward[self.tails[a]] |= backward[self.heads[a]]
-        if not forward[self.target]:
-            raise ProgramError(f"no path leads from node {self.source} to node {self.target}")
-        on_path = order[(forward & backward)[order]]
-        self.size, self.depth = on_path.size, int(depth[self.target])
+    def _number(self, on_path: np.ndarray) -> None:
+        """Number the nodes on paths, which come in topological order; find the arcs between them, and the longest path."""
+        self.size = on_path.size
         number = np.full(self.nodes, -1)
         number[on_path] = np.arange(self.size)
         used = np.flatnonzero((number[self.tails] >= 0) & (number[self.heads] >= 0))
         arc = used[np.argsort(number[self.heads[used]], kind="stable")]
         self.used = arc, number[self.tails[arc]], number[self.heads[arc]]
+        depth = np.zeros(self.size, np.int64)
+        for tail, head in zip(*self.used[1:], strict=True):  # what leads to a tail came before
+            depth[head] = max(depth[head], depth[tail] + 1)
+        self.depth = int(depth[-1])
 
     def incoming(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """start `(size + 1,)`, arc and tail: the arcs into node v, as of `engine.exact.shortest_path`; int32."""
@@ -190,48 +158,21 @@ class Graph:
         return start.astype(np.int32), arc.astype(np.int32), tail.astype(np.int32)
 
 
-def _nodes_of(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise ProgramError(f"{name} must be a list of node numbers; got {array.dtype} of shape {array.shape}")
-    return array.astype(np.int64)
-
-
-def _topological_order(tails: np.ndarray, heads: np.ndarray, nodes: int) -> np.ndarray:
-    """Nodes such that every arc leads to a later one; an error names a node on a cycle."""
-    sorter = TopologicalSorter[int](dict.fromkeys(range(nodes), ()))
-    for tail, head in zip(tails.tolist(), heads.tolist(), strict=True):
-        sorter.add(head, tail)
-    try:
-        return np.array(list(sorter.static_order()), dtype=np.int64)
-    except CycleError as error:
-        raise ProgramError(f"the graph has a cycle through node {error.args[1][0]}") from error
-
-
 class DagShortestPath(Oracle):
-    """The shortest path from `source` to `target` on a directed graph without cycles; costs may be negative.
+    """The shortest path through a directed graph without cycles, of a program that sends one unit of flow through it.
 
-    Args:
-        tails, heads: where each arc begins and ends, integers `(arcs,)`.
-        source, target: two nodes.
-        nodes: how many nodes there are; by default, as many as the arcs name.
+    Rows are nodes, columns arcs: see `Graph`. Costs may be negative.
+
+    Examples:
+        >>> problem = dfl.problems.ShortestPath(3, 3, seed=1)
+        >>> dfl.solvers.DagShortestPath(problem.program).solve(torch.ones(2, 12)).objective
+        tensor([4., 4.], dtype=torch.float64)
     """
 
-    def __init__(self, tails: Any, heads: Any, source: int, target: int, nodes: int | None = None) -> None:
-        self._take(Graph(tails, heads, source, target, nodes))
-        super().__init__(self.graph.program())
-
-    @classmethod
-    def of(cls, program: Program) -> DagShortestPath:
-        """The oracle for a program that sends one unit of flow through an acyclic graph: rows are nodes, columns arcs."""
-        oracle = cls.__new__(cls)
-        oracle._take(Graph.of(program))
-        Oracle.__init__(oracle, program)
-        return oracle
-
-    def _take(self, graph: Graph) -> None:
-        self.graph = graph
-        self._incoming = graph.incoming()
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.graph = Graph(program)
+        self._incoming = self.graph.incoming()
 
     def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         if c.device.type != "cpu":
@@ -270,39 +211,30 @@ class DagShortestPath(Oracle):
 
 
 class TopK(Oracle):
-    """The k items of least cost: min cᵀw  s.t.  Σ w = k,  0 ≤ w ≤ 1.
+    """The k items of least cost: min cᵀw  s.t.  Σ w = k or Σ w ≤ k,  0 ≤ w ≤ 1,  k an integer.
 
-    With `at_most` the constraint is Σ w ≤ k, so that only items of negative cost are chosen.
+    With Σ w ≤ k only items of negative cost are chosen.
+
+    Examples:
+        >>> solver = dfl.solvers.TopK(dfl.Program(A=np.ones((1, 4)), b=2.0, upper=1, integer=True))
+        >>> solver.solve(torch.tensor([3.0, 1.0, 2.0, 4.0])).decision
+        tensor([0., 1., 1., 0.])
     """
 
-    def __init__(self, n: int, k: int, *, at_most: bool = False) -> None:
-        if not 0 < k <= n:
-            raise OptionError(f"k must be between 1 and the {n} items; got {k}")
-        row: dict[str, Any] = {"G": np.ones((1, n)), "h": [k]} if at_most else {"A": np.ones((1, n)), "b": [k]}
-        self._take(Program(**row, upper=1, integer=True, name=f"TopK-{n}x{k}"), k, at_most)
-
-    @classmethod
-    def of(cls, program: Program) -> TopK:
-        """The oracle for a program with the one constraint Σ w = k or Σ w ≤ k and 0 ≤ w ≤ 1, k an integer."""
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
         at_most = program.G.shape[0] == 1
         row, side = (program.G, program.h) if at_most else (program.A, program.b)
         if program.A.shape[0] + program.G.shape[0] != 1:
-            raise cls.refusal(program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
+            raise self.refusal(program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
         if row.nnz != program.n or np.ptp(row.data) or row.data[0] <= 0:
-            raise cls.refusal(program, "the coefficients of its row are not all equal and positive")
+            raise self.refusal(program, "the coefficients of its row are not all equal and positive")
         if program.lower.any() or (program.upper != 1).any():
-            raise cls.refusal(program, "its bounds are not 0 and 1")
+            raise self.refusal(program, "its bounds are not 0 and 1")
         k = side[0] / row.data[0]
-        whole = int(np.rint(k))
-        if abs(k - whole) > ROUNDING * whole or not 0 < whole <= program.n:  # 3 · 0.1 / 0.1 is 3
-            raise cls.refusal(program, f"k is {k:g}, not an integer between 1 and {program.n}")
-        oracle = cls.__new__(cls)
-        oracle._take(program, whole, at_most)
-        return oracle
-
-    def _take(self, program: Program, k: int, at_most: bool) -> None:
-        super().__init__(program)
-        self.k, self.at_most = k, at_most
+        self.k, self.at_most = int(np.rint(k)), at_most
+        if abs(k - self.k) > ROUNDING * self.k or not 0 < self.k <= program.n:  # 3 · 0.1 / 0.1 is 3
+            raise self.refusal(program, f"k is {k:g}, not an integer between 1 and {program.n}")
 
     def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         """The k-th cost, in the unit of the row, is the price that proves the choice by the rule of `certify`: no other item may

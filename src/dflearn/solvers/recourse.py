@@ -27,7 +27,7 @@ from dflearn.program import Instance, Program, Quadratic
 from dflearn.program.sides import ROUNDING, Sides
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.task import best_solver
 
 FEASIBLE = 1e-6  # what a row, and a price, may lack relative to its terms: smoothed decisions are that exact
 
@@ -40,7 +40,7 @@ class Settled(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Decisions with their slack `(count, n)`, prices of the rows `(count, rows)`, and whether no row is left broken `(count,)`."""
+    """Decisions with their slack `(count, n)`, prices of the rows `(count, rows)`, and whether all rows hold `(count,)`."""
 
     decision: np.ndarray
     prices: np.ndarray
@@ -117,29 +117,28 @@ class Recourse:
 
     def held(self, y: Tensor, w: Tensor, instance: Instance | None) -> Instance:
         """The instance in which all variables but those of recourse have the values that they have in w `(*batch, n)`."""
-        count = w.shape[:-1].numel()
-        sides = self.program.sides(instance, count)
-        flat = w.detach().cpu().double().reshape(count, self.program.n).numpy()
-        flat = np.where(self.program.integer, np.rint(flat), flat)
-        point = np.clip(flat, sides.lower, sides.upper)
-        bounds = (
-            np.where(self.mask | np.isnan(flat), np.broadcast_to(side, flat.shape), point)
-            for side in (sides.lower, sides.upper)
+        sides = self.program.sides(instance, w.shape[:-1].numel())
+        flat, point = self._clipped(w, sides)
+        lower, upper = (
+            torch.tensor(np.where(self.mask | np.isnan(flat), side, point)).reshape(w.shape) for side in sides.bounds()
         )
-        lower, upper = (torch.tensor(side).reshape(w.shape) for side in bounds)
         given = {} if instance is None else instance.present()
         return Instance(**{**given, "lower": lower, "upper": upper})
 
+    def _clipped(self, w: Tensor, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
+        """Decisions `(count, n)`, and the same within their bounds, with integers rounded."""
+        flat = w.detach().cpu().double().reshape(-1, self.program.n).numpy()
+        whole = np.where(self.program.integer, np.rint(flat), flat)
+        return flat, np.clip(whole, sides.lower, sides.upper)
+
     def filled(self, y: Tensor, w: Tensor, instance: Instance | None) -> Filled | None:
-        """The same in closed form, where recourse is priced slack; y `(*batch, p)` and w `(*batch, n)` on the CPU in float64."""
+        """The same in closed form, if recourse is priced slack; y `(*batch, p)` and w `(*batch, n)` on the CPU in float64."""
         given = {} if instance is None else instance.present()
         if self.slack is None or {"lower", "upper", "q"} & set(given):
             return None
-        count = w.shape[:-1].numel()
-        flat = w.detach().reshape(count, self.program.n).numpy()
-        point = np.clip(np.where(self.program.integer, np.rint(flat), flat), self.program.lower, self.program.upper)
-        c = self.program.objective.vector(y, instance).reshape(count, self.program.n).numpy()
-        right = self.program.sides(self.program.realize(y, instance), count).right_hand_sides()
+        flat, point = self._clipped(w, self.program.own_sides)
+        c = self.program.objective.vector(y, instance).reshape(flat.shape).numpy()
+        right = self.program.sides(self.program.realize(y, instance), len(flat)).right_hand_sides()
         return self.slack.fill(c, point, right, np.abs(point - flat))
 
     def settle(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Settled:
@@ -169,17 +168,6 @@ def recourse_of(program: Program) -> Recourse | None:
     return Recourse(program) if program.predicts_rows or program.recourse is not None else None
 
 
-def rows_without_recourse(program: Program) -> list[tuple[str, int]]:
-    """The predicted rows ("b" or "h", position) in which no variable can be decided again."""
-    mask = np.zeros(program.n, bool) if program.recourse is None else program.recourse
-    found = []
-    for side, moves, rows in (("b", program.B, program.A), ("h", program.H, program.G)):
-        if moves is not None:
-            helped = np.diff(rows[:, np.flatnonzero(mask)].indptr) > 0
-            found += [(side, int(i)) for i in np.flatnonzero((np.diff(moves.indptr) > 0) & ~helped)]
-    return found
-
-
 # -- prices -------------------------------------------------------------------------------------------------------------
 
 
@@ -198,18 +186,16 @@ class SecondStage(WithoutCaches):
     def __init__(self, program: Program) -> None:
         mask = np.zeros(program.n, bool) if program.recourse is None else program.recourse
         self.program, self.mask, self.later, self.first = program, mask, np.flatnonzero(mask), np.flatnonzero(~mask)
-        self.Q = program.Q
-        parts = [matrix[:, self.later] for matrix in (program.A, program.G)]
-        self.helped = [np.diff(part.indptr) > 0 for part in parts]  # rows that hold recourse variables
-        self.held = [matrix[:, self.first] for matrix in (program.A, program.G)]
-        self.matrix = sp.vstack([held[rows] for held, rows in zip(self.held, self.helped, strict=True)], format="csr")
+        self.Q, whole = program.Q, sp.csr_array(sp.vstack([program.A, program.G]))
+        self.equal = np.arange(whole.shape[0]) < program.A.shape[0]
+        self.helped = np.diff(whole[:, self.later].indptr) > 0  # rows that hold recourse variables
+        self.matrix, self.alone = whole[self.helped][:, self.first], whole[~self.helped][:, self.first]
         self.own: Program | None = None
         if len(self.later):
-            rows = [part[helped] for part, helped in zip(parts, self.helped, strict=True)]
+            A, G = (whole[self.helped & kind][:, self.later] for kind in (self.equal, ~self.equal))
             Q = None if self.Q is None else Quadratic(self.Q.factor[:, self.later], self.Q.diagonal[self.later])
-            b, h = (np.zeros(part.shape[0]) for part in rows)
             ends = program.lower[self.later], program.upper[self.later]
-            self.own = Program(A=rows[0], b=b, G=rows[1], h=h, lower=ends[0], upper=ends[1], Q=Q, n=len(self.later))
+            self.own = Program(A=A, b=0.0, G=G, h=0.0, lower=ends[0], upper=ends[1], Q=Q, n=len(self.later))
 
     @cached_property
     def _solver(self) -> HiGHS:
@@ -239,22 +225,18 @@ class SecondStage(WithoutCaches):
 
     def _broken(self, held: np.ndarray, sides: Sides) -> np.ndarray:
         """Whether a row without recourse variables is broken, beside its own terms.  `(count,)`"""
-        broken, first = np.zeros(len(held), bool), held[:, self.first]
-        for rows, helped, right, equal in zip(self.held, self.helped, (sides.b, sides.h), (True, False), strict=True):
-            if helped.all():
-                continue
-            own, side = rows[~helped], np.atleast_2d(right)[:, ~helped]
-            gap = (own @ first.T).T - side
-            terms = (abs(own) @ np.abs(first).T).T + np.abs(side)
-            broken |= ((np.abs(gap) if equal else gap) > FEASIBLE * terms).any(1)
-        return broken
+        first, right, equal = held[:, self.first], sides.right_hand_sides()[:, ~self.helped], self.equal[~self.helped]
+        gap = (self.alone @ first.T).T - right
+        terms = (abs(self.alone) @ np.abs(first).T).T + np.abs(right)
+        broken = np.where(equal, np.abs(gap), gap) > FEASIBLE * terms
+        return np.asarray(broken.any(1))
 
     def _sides(self, held: np.ndarray, sides: Sides) -> Sides:
         """What is left of right-hand sides, `(count, …)`, and the bounds of recourse variables."""
-        taken = [(rows[helped] @ held[:, self.first].T).T for rows, helped in zip(self.held, self.helped, strict=True)]
-        b, h = (np.atleast_2d(side)[:, rows] for side, rows in zip((sides.b, sides.h), self.helped, strict=True))
-        lower, upper = (np.broadcast_to(side, held.shape)[:, self.later].copy() for side in (sides.lower, sides.upper))
-        return Sides(b - taken[0], h - taken[1], lower, upper)
+        right = sides.right_hand_sides()[:, self.helped] - (self.matrix @ held[:, self.first].T).T
+        b, h = np.split(right, [int((self.helped & self.equal).sum())], axis=1)
+        lower, upper = (np.broadcast_to(side, held.shape)[:, self.later].copy() for side in sides.bounds())
+        return Sides(b, h, lower, upper)
 
     def _second(self, c: np.ndarray, sides: Sides, q: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """v `(count, r)`, prices `(count, rows)` and statuses of the second stage."""

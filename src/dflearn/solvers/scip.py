@@ -13,7 +13,8 @@ from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.convex import Found, QuadraticModel
-from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.highs import ModelSolver
+from dflearn.solvers.model import Model
 
 TOLERANCE = 1e-7  # of SCIP's nonlinear constraint, which holds the quadratic part
 GAP = 2e-7  # below this it branches without end on what is rounding
@@ -29,6 +30,11 @@ class SCIP(ModelSolver):
     """Exact integer QPs on SCIP, through the package pyscipopt. Arguments: see `ModelSolver`.
 
     LPs and MILPs are HiGHS's, and so are QPs without integers.
+
+    Examples:
+        >>> whole = dfl.Program(n=2, upper=3, integer=True, Q=np.eye(2))
+        >>> dfl.SCIP(whole).solve(torch.tensor([-2.2, -0.7])).decision
+        tensor([2., 1.])
     """
 
     def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:

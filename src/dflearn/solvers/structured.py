@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from dflearn.engine.certify import OPTIMAL, SURE, Certifier
@@ -30,7 +31,7 @@ STEPS = 10_000_000  # of `FewRowBinary` on one instance, a few tenths of a secon
 MOST_ENTRIES = 12_000
 # The first tableau takes the cube of the rows in time and their square in memory: 0.1 s at 1,000 rows, 2 s and 200 MB at 3,000.
 MOST_TABLEAU_ROWS = 1_000
-DEPENDENT = 1e-10  # a row of the tableau this small beside the largest is a row that others imply
+DEPENDENT = 1e-10  # what is left of a column, beside the largest entry of all, if it depends on others
 ROUGHLY = 1e-7  # by how much HiGHS's first basis may miss bounds, relative to all numbers of the program
 MOST_INTEGERS = 32  # two linear programs are solved for each, once
 MARGIN = 1e-6  # a bound must miss an integer by more, relative to its terms, to be rounded
@@ -39,9 +40,10 @@ MARGIN = 1e-6  # a bound must miss an integer by more, relative to its terms, to
 class Certified(Solver):
     """An exact solver with a method of its own. HiGHS solves each instance that the method does not solve with a certificate.
 
-    So it does where constraints of an instance are not of the kind that the method is made for.
+    Instances whose constraints are not of the kind that the method is made for go to HiGHS at once.
 
-    A method never claims INFEASIBLE or UNBOUNDED: these are HiGHS's claims. `Solution.fallback` marks the instances of HiGHS.
+    A method never claims INFEASIBLE or UNBOUNDED: these are HiGHS's claims. `Solution.fallback` marks the instances that the method
+    tried in vain.
 
     Subclasses end `_solve` with `certified` or, if they check their answers in another way, with `handed_over`.
 
@@ -102,9 +104,8 @@ class Certified(Solver):
         np.fmin(out.bound, out.objective, out=out.bound)
         return self.handed_over(c, sides, out, sure)
 
-    def handed_over(self, c: np.ndarray, sides: Sides, out: Raw, sure: np.ndarray | None = None) -> Raw:
-        """`out` with the answers of HiGHS where `sure`, bool `(count,)`, is false; everywhere, if it is `None`."""
-        sure = np.zeros(len(c), bool) if sure is None else sure
+    def handed_over(self, c: np.ndarray, sides: Sides, out: Raw, sure: np.ndarray) -> Raw:
+        """`out` with the answers of HiGHS where `sure`, bool `(count,)`, is false: the method failed there."""
         if not sure.all():
             left = np.flatnonzero(~sure)
             out.put(left, self.general._solve(c[left], sides.rows(left), None))
@@ -118,7 +119,7 @@ class Certified(Solver):
 class _Lines(NamedTuple):
     """Right-hand sides, equations first, and bounds: one line per instance, or one for all.
 
-    A right-hand side of an inequality is at most what the bounds allow its row to be: 1e15 for "no limit" would bring its
+    The right-hand side of an inequality is at most what the bounds allow its row to be: 1e15 for "no limit" would bring
     rounding errors along. `loose` says where it was more.
     """
 
@@ -151,15 +152,14 @@ class _FewRows(Certified):
     def _takes(self, lower: np.ndarray, upper: np.ndarray) -> bool:
         """Whether the bounds are of the kind that the solver takes."""
 
-    def _lines(self, sides: Sides) -> _Lines | None:
-        """What the kernels read, in one layout: they are compiled once. `None` where the bounds are of another kind."""
-        return self._own_lines if sides is self.program.own_sides else self._copied(sides)
-
     @cached_property
     def _own_lines(self) -> _Lines | None:
-        return self._copied(self.program.own_sides)
+        return self._lines(replace(self.program.own_sides))
 
-    def _copied(self, sides: Sides) -> _Lines | None:
+    def _lines(self, sides: Sides) -> _Lines | None:
+        """What the kernels read, in one layout: they are compiled once. `None` if the bounds are of another kind."""
+        if sides is self.program.own_sides:
+            return self._own_lines
         right = np.ascontiguousarray(sides.right_hand_sides() * self._scales.rows)
         lower, upper = (np.ascontiguousarray(part / self._scales.columns) for part in sides.bounds())
         if not self._takes(lower, upper):
@@ -174,6 +174,11 @@ class FewRowLP(_FewRows):
     """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
 
     Right-hand sides and bounds may differ from instance to instance. HiGHS solves what is not certified.
+
+    Examples:
+        >>> knapsack = dfl.Program(G=[[3, 4, 5]], h=[7], upper=1)
+        >>> dfl.solvers.FewRowLP(knapsack).solve(torch.tensor([-4.0, -5.0, -6.0])).decision
+        tensor([1., 1., 0.])
     """
 
     def __init__(self, program: Program) -> None:
@@ -190,7 +195,7 @@ class FewRowLP(_FewRows):
         assert sides is not None
         lines, out = self._lines(sides), Raw.empty(*c.shape)
         if lines is None:
-            return self.handed_over(c, sides, out)
+            return self.general._solve(c, sides, None)
         scales, prices = self._scales, np.zeros((len(c), len(self._rows)))
         found = (out.decision, prices, out.status)
         solve_batch(self._rows, self.program.A.shape[0], c * scales.columns, *lines[:3], *found)
@@ -206,6 +211,11 @@ class FewRowBinary(_FewRows):
     Right-hand sides and bounds may differ from instance to instance. The enumeration of all better decisions proves an answer; the
     rows are checked in the user's units. HiGHS solves an instance that needs more than `STEPS` steps, or whose costs span so much
     that rounding hides which decision is better.
+
+    Examples:
+        >>> knapsack = dfl.Program(G=[[3, 4, 5]], h=[7], upper=1, integer=True)
+        >>> dfl.solvers.FewRowBinary(knapsack).solve(torch.tensor([-4.0, -5.0, -6.0])).decision
+        tensor([1., 1., 0.])
     """
 
     def __init__(self, program: Program) -> None:
@@ -226,7 +236,7 @@ class FewRowBinary(_FewRows):
         assert sides is not None
         lines, out = self._lines(sides), Raw.empty(*c.shape)
         if lines is None:
-            return self.handed_over(c, sides, out)
+            return self.general._solve(c, sides, None)
         solve_batch(self._rows, c, *lines[:3], STEPS, out.decision, out.status)
         out.objective[:] = out.bound[:] = np.einsum("ij,ij->i", c, out.decision)
         nothing = np.zeros((len(c), len(self._rows)))  # the rows are checked, not the relaxation
@@ -244,6 +254,10 @@ class SmallLP(Certified):
     begins at the same basis, that of costs S 1 + d, so that no answer depends on the batch.
 
     HiGHS solves what is not certified, what has no decision, and instances with right-hand sides or bounds of their own.
+
+    Examples:
+        >>> dfl.solvers.SmallLP(program).solve(data.costs).status.max()
+        tensor(0, dtype=torch.int8)
     """
 
     def __init__(self, program: Program) -> None:
@@ -263,9 +277,9 @@ class SmallLP(Certified):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        out = Raw.empty(*c.shape)
         if not (self._has_own(sides) and self._tableau.feasible):
-            return self.handed_over(c, sides, out)
+            return self.general._solve(c, sides, None)
+        out = Raw.empty(*c.shape)
         return self.certified(c, sides, out, self._tableau.solve(c, out))
 
 
@@ -285,12 +299,8 @@ class _Tableau:
         slacks = sp.vstack([sp.csr_array((equalities, inequalities)), sp.eye_array(inequalities)])
         matrix = sp.csc_array(sp.hstack([sp.vstack([scaled.A, scaled.G]), slacks]))  # no slacks of equations
         matrix.eliminate_zeros()
-        codes = _first_basis(solver)
-        try:
-            basis, self.kept = _independent(matrix, codes, equalities)
-        except np.linalg.LinAlgError:  # not one of these numbers
-            codes = _rows_basic(program.n, len(codes))
-            basis, self.kept = _independent(matrix, codes, equalities)
+        codes = np.delete(_first_basis(solver), np.arange(program.n, program.n + equalities))
+        basis, self.kept = _completed(matrix.toarray(), np.flatnonzero(codes == Basis.BASIC))
         matrix = sp.csc_array(matrix[self.kept])
         outside = np.setdiff1d(np.arange(matrix.shape[1]), basis)
         dense = matrix.toarray()
@@ -299,7 +309,7 @@ class _Tableau:
         tableau += inverse @ (dense[:, outside] - dense[:, basis] @ tableau)
         for entries in (inverse, tableau):
             entries[np.abs(entries) < 1e-15 * np.abs(entries).max(initial=0.0)] = 0.0
-        at = np.delete(codes, np.arange(program.n, program.n + equalities))[outside]
+        at = codes[outside]
         at[outside >= program.n] = Basis.AT_LOWER  # a row at its upper side is a slack of zero
         own, slacks = program.own_sides, np.zeros(inequalities)
         right = (np.concatenate([own.b, own.h]) * self.scales.rows)[self.kept]
@@ -338,52 +348,34 @@ class _Tableau:
 
 def _first_basis(solver: HiGHS) -> np.ndarray:
     """Codes of variables and rows at an optimum for the costs S 1 + d, else at any decision, else with all rows basic."""
-    program = solver.program
-    objective = program.objective
-    ones = np.ones(objective.p) if program.S is None else program.S @ np.ones(program.S.shape[1])
-    blank = np.full((1, solver.start_width), Basis.NONE, np.int8)
-    model = solver._model()
-    model.be_strict(True)
-    try:
+    program, objective, width = solver.program, solver.program.objective, solver.start_width
+    ones = np.ones(objective.p) if program.S is None else program.S @ np.ones(objective.p)
+    with solver._model().strict_tolerances():
         for c in (ones + program.d, np.zeros(program.n)):
+            blank = np.full((1, width), Basis.NONE, np.int8)
             codes = solver._solve(np.ascontiguousarray(c[None]), program.own_sides, blank).start
-            if codes is not None and (codes[0] == Basis.BASIC).sum() == solver.start_width - program.n:
-                found: np.ndarray = codes[0]
-                return found
-        return _rows_basic(program.n, solver.start_width)
-    finally:
-        model.be_strict(False)
+            if codes is not None and (codes[0] == Basis.BASIC).sum() == width - program.n:
+                return np.asarray(codes[0])
+    return np.where(np.arange(width) < program.n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
 
 
-def _rows_basic(n: int, width: int) -> np.ndarray:
-    return np.where(np.arange(width) < n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
+def _completed(matrix: np.ndarray, basic: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A basis of the columns of `matrix` with the columns `basic` in it, and the rows that do not depend on others."""
+    least = DEPENDENT * np.abs(matrix).max(initial=0.0)
+    basic = basic[_independent(matrix[:, basic], least)]
+    others = np.setdiff1d(np.arange(matrix.shape[1]), basic)
+    Q = np.linalg.qr(matrix[:, basic])[0]
+    rest = matrix[:, others] - Q @ (Q.T @ matrix[:, others])
+    basis = np.sort(np.append(basic, others[_independent(rest, least)]))
+    return basis, _independent(matrix[:, basis].T, 0.0)
 
 
-def _independent(matrix: sp.csc_array, codes: np.ndarray, equalities: int) -> tuple[np.ndarray, np.ndarray]:
-    """A basis without slacks of equations, and the rows that do not depend on others.
-
-    matrix: variables, then slacks of inequalities. Where the slack of an equation is basic, any variable with an entry in its row
-    of the tableau takes its place, at the same decision; where there is none, the row says nothing.
-    """
-    rows, n = matrix.shape[0], len(codes) - matrix.shape[0]
-    whole = np.hstack([matrix[:, :n].toarray(), np.eye(rows)])
-    basic = np.flatnonzero(codes == Basis.BASIC)
-    others = np.setdiff1d(np.r_[:n, n + equalities : n + rows], basic)
-    tableau = np.linalg.solve(whole[:, basic], whole[:, others]) if rows else np.zeros((0, len(others)))
-    dependent = []
-    for r in np.flatnonzero((basic >= n) & (basic < n + equalities)):
-        size = np.abs(tableau[r])
-        q = int(size.argmax()) if size.size else 0
-        if not size.size or size[q] <= DEPENDENT * max(np.abs(tableau).max(), 1.0):
-            dependent.append(int(basic[r]) - n)
-            continue
-        tableau[r] /= tableau[r, q]
-        rest = np.arange(rows) != r
-        tableau[rest] -= np.outer(tableau[rest, q], tableau[r])
-        basic[r] = others[q]
-        tableau[:, q] = 0.0  # a slack of an equation never comes back
-    chosen = np.sort(basic[(basic < n) | (basic >= n + equalities)])
-    return np.where(chosen < n, chosen, chosen - equalities), np.setdiff1d(np.arange(rows), dependent)
+def _independent(columns: np.ndarray, least: float) -> np.ndarray:
+    """The numbers of columns of which more than `least` is left, each without what those before it span."""
+    if not columns.size:
+        return np.zeros(0, np.int64)
+    R, order = scipy.linalg.qr(columns, mode="r", pivoting=True)
+    return np.sort(order[: int((np.abs(np.diag(R)) > least).sum())])
 
 
 # -- integers that the rows fix ---------------------------------------------------------------------------------------
@@ -396,6 +388,11 @@ class RelaxationFirst(Certified):
     linear programs for each integer variable prove it, once: the certified bounds on its least and its largest value, rounded
     inwards. Then each cost vector is a linear program. All others are solved by HiGHS as integer programs, and so are
     instances with right-hand sides or bounds of their own.
+
+    Examples:
+        >>> location = dfl.problems.FacilityLocation(5, 2)
+        >>> dfl.solvers.RelaxationFirst(location.program).solve(location.generate(2).costs).status
+        tensor([0, 0], dtype=torch.int8)
     """
 
     def __init__(self, program: Program) -> None:
@@ -431,9 +428,8 @@ class RelaxationFirst(Certified):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        out = Raw.empty(*c.shape)
         if not (self._has_own(sides) and self.linear is not None):
-            return self.handed_over(c, sides, out)
+            return self.general._solve(c, sides, None)
         out = self.linear._solve(c, self.linear.program.own_sides, None)
         return self.handed_over(
             c, sides, out, (out.status == int(Status.OPTIMAL)) | (out.status == int(Status.UNBOUNDED))

@@ -1,21 +1,50 @@
-"""`DecisionTask`: one answer to "what is decided", whatever it was said with."""
+"""`DecisionTask`: one answer to "what is decided"; and `best_solver`: which exact solver suits a program."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from dflearn.errors import DataError, OptionError, ShapeError
+from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramError, ShapeError
 from dflearn.program import Objective, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.callable import from_callable
-from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.gurobi import Gurobi
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers.scip import SCIP
+from dflearn.solvers.structured import FewRowBinary, FewRowLP, RelaxationFirst, SmallLP
+
+
+def best_solver(program: Program) -> Solver:
+    """The fastest exact solver that we have for this program.
+
+    In this order: a shortest path in an acyclic graph, the k best items, few rows (a linear program with finite bounds, or
+    yes-or-no decisions under inequalities), any small linear program, facilities that must all open (rows whose capacity a
+    switch turns on), HiGHS. Integer programs with a quadratic objective are Gurobi's or SCIP's, whichever is installed.
+    """
+    if program.Q is not None and program.is_integer:
+        for quadratic in (Gurobi, SCIP):
+            with suppress(MissingExtraError):
+                return quadratic(program)
+        raise MissingExtraError(
+            f"{program!r} has a quadratic objective and integer variables, which HiGHS does not solve: install Gurobi, "
+            "pip install 'dflearn[gurobi]', or SCIP, pip install 'dflearn[scip]'; or decide on program.relax()"
+        )
+    oracles: tuple[Callable[[Program], Solver], ...] = (DagShortestPath, TopK, FewRowLP, FewRowBinary, SmallLP)
+    for oracle in oracles:
+        with suppress(ProgramError):
+            return oracle(program)
+    if RelaxationFirst.suits(program) and (first := RelaxationFirst(program)).linear is not None:
+        return first
+    return HiGHS(program)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +121,17 @@ def check_solves(solver: Solver, program: Program | None) -> None:
 
 
 def _warn_of_rows_without_recourse(program: Program) -> None:
-    from dflearn.solvers.recourse import rows_without_recourse
-
-    rows = rows_without_recourse(program)
-    if rows:
-        shown = ", ".join(f"{side}[{i}]" for side, i in rows[:5]) + (", …" if len(rows) > 5 else "")
+    """Warn of predicted rows in which no variable can be decided again."""
+    later = np.flatnonzero(np.zeros(program.n, bool) if program.recourse is None else program.recourse)
+    found = []
+    for side, moves, rows in (("b", program.B, program.A), ("h", program.H, program.G)):
+        if moves is not None:
+            helped = np.diff(rows[:, later].indptr) > 0
+            found += [f"{side}[{i}]" for i in np.flatnonzero((np.diff(moves.indptr) > 0) & ~helped)]
+    if found:
+        shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
         warnings.warn(
-            f"{len(rows)} predicted right-hand sides of {program.name} ({shown}) stand in rows without a recourse variable: a "
+            f"{len(found)} predicted right-hand sides of {program.name} ({shown}) stand in rows without a recourse variable: a "
             "decision made with a wrong prediction may break them, and its cost is then infinite; "
             "program.elastic(rows, price) adds priced slack",
             RuntimeWarning,

@@ -53,6 +53,12 @@ class Parallel(Wrapper):
 
     Args:
         workers: how many; by default one for each core this process may use.
+
+    Examples:
+        >>> with dfl.Parallel(dfl.HiGHS(program), workers=2) as solver:
+        ...     decisions = solver.solve(data.costs).decision
+        >>> decisions.shape
+        torch.Size([40, 12])
     """
 
     made_anew: ClassVar = {"_pool": lambda: None, "_process": int}
@@ -129,16 +135,11 @@ class Parallel(Wrapper):
 
 
 def _parts(count: int, workers: int) -> list[slice]:
-    """The instances cut up so that each part is half a worker's share of what is left.
-
-    Large parts first, which cost little to hand out; single instances last, so that nobody waits long for the others.
-    """
-    parts: list[slice] = []
-    first = 0
-    while first < count:
-        parts.append(slice(first, first + -(-(count - first) // (2 * workers))))
-        first = parts[-1].stop
-    return parts
+    """The instances cut up so that each part is half a worker's share of those left: large parts first, single ones last."""
+    ends = [0]
+    while ends[-1] < count:
+        ends.append(ends[-1] - -(count - ends[-1]) // (2 * workers))
+    return list(map(slice, ends, ends[1:]))
 
 
 _kept: Solver  # in a worker process: the solver it was started with
@@ -174,6 +175,11 @@ class Pooled(Wrapper):
         per: whether a coin is tossed for each "instance" or once for the whole "batch".
         initial: decisions to begin with, `(count, n)`. While the pool is empty, every instance is solved.
         generator: where coins come from, on the CPU, or a seed for one; part of `get_state`.
+
+    Examples:
+        >>> solver = dfl.Pooled(problem.solver(), ratio=0.1, generator=0)
+        >>> solver.solve(data.costs).decision.shape
+        torch.Size([40, 12])
     """
 
     def __init__(
@@ -223,14 +229,6 @@ class Pooled(Wrapper):
         self.generator.set_state(state["generator"])
         self.solver.set_state(state["solver"])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "generator": self.generator.get_state()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        generator = torch.Generator()
-        generator.set_state(state["generator"])
-        self.__dict__.update({**state, "generator": generator})
-
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         if sides is not None and not sides.is_shared:
             raise ProgramError(
@@ -241,8 +239,7 @@ class Pooled(Wrapper):
         tosses = torch.rand(count if self.per == "instance" else 1, generator=self.generator, dtype=torch.float64)
         solve = np.broadcast_to((tosses < self.ratio).numpy() | (not self._keys), count)
         out = replace(Raw.empty(*c.shape), start=None if start is None else start.copy())
-        if solve.any():
-            rows = np.flatnonzero(solve)
+        if (rows := np.flatnonzero(solve)).size:
             try:
                 fresh = self.solver._solve(*self._part(rows, c, sides, start))
             except DflearnError as error:
@@ -250,8 +247,7 @@ class Pooled(Wrapper):
                 raise type(error)(f"among the instances {shown} that were solved, {error}") from error
             out.put(rows, fresh)
             self._add(fresh.decision[fresh.status <= Status.FEASIBLE])
-        if not solve.all():
-            rows = np.flatnonzero(~solve)
+        if (rows := np.flatnonzero(~solve)).size:
             members = self._rows[: len(self._keys)]
             values = c[rows] @ members.T + (0.0 if self.objective.Q is None else self.objective.Q.value(members))
             best = np.argmin(values, axis=1)

@@ -1,4 +1,4 @@
-"""The methods of the library, by name: a loss, and what solves inside it.
+"""The methods of the library, by name: a loss, and the solver inside it.
 
 A name reads LOSS^SOLVER, with a word after it where there are several versions:
 
@@ -7,15 +7,15 @@ A name reads LOSS^SOLVER, with a word after it where there are several versions:
     SPO+^ILP            the program with its integers
     PFY, PFY^relax      perturbed Fenchel-Young, on the program with its integers and on its relaxation
     SCE^smoothed        the relaxation with (μ/2)‖w‖², solved exactly, μ relative to the data
-    two-stage           MSE whose best epoch, where the settings keep one, has the least squared error, not regret
-    start               what the model begins with, untrained: ridge, with the model "ridge"
+    two-stage           MSE whose best epoch, if the settings keep one, has the least squared error, not regret
+    start               the model before training: ridge regression, for the model "ridge"
     sSPO+ own           SPO+ of the smoothed program, with that program's own label; "sSPO+" and "sSPO+ exact" have the exact one
     CaVE clean          three steps of our own method; "exact": to the end
-    SCE^smoothed scaled the model works in units of mean |y|: its output is multiplied by that. Where costs are large, few
-                        epochs at a small learning rate leave predictions short of them otherwise
+    SCE^smoothed scaled the model's output is multiplied by mean |y|: otherwise, with a small learning rate, few epochs leave
+                        predictions far below large costs
 
-Parameters that are costs (σ, ν, τ, ε) are in units of mean |y| where the model is ("… scaled"); steps λ are relative to the
-gradient that arrives, and widths h to the true costs.
+Parameters that are costs (σ, ν, τ, ε) are in units of mean |y| for "… scaled"; steps λ are relative to the incoming gradient, and
+widths h to the true costs.
 """
 
 from __future__ import annotations
@@ -24,35 +24,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dflearn import layers, losses
 from dflearn.data.labels import label_by_neighbours
-from dflearn.layers import (
-    AdaptiveImplicitMLE,
-    BlackBox,
-    Exact,
-    ImplicitMLE,
-    Layer,
-    LogBarrier,
-    NegativeIdentity,
-    Perturbed,
-    Smoothed,
-)
-from dflearn.losses import (
-    LAVA,
-    LODL,
-    MSE,
-    NCE,
-    PEAR,
-    SCE,
-    CaVE,
-    CostSensitive,
-    FenchelYoung,
-    PerturbationGradient,
-    Ranking,
-    Regret,
-    SmoothedSPOPlus,
-    SPOPlus,
-    SquaredDecisionError,
-)
+from dflearn.layers import AdaptiveImplicitMLE, Exact, ImplicitMLE, Layer, Perturbed, Smoothed
+from dflearn.losses import MSE, SCE, FenchelYoung, Ranking, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.losses.base import Loss
 from dflearn.solvers.base import Solver
 from dflearn.solvers.highs import HiGHS
@@ -113,7 +88,7 @@ def _pool(context: RunContext, solver: Solver | None = None) -> Layer:
 def _cave(context: RunContext) -> Prepared:
     variant = context.parameters["variant"]
     name = "interior-point steps" if variant == "inner" else "exact projection"
-    loss = CaVE(context.problem.program, variant=variant, iterations=context.parameters["iterations"])
+    loss = losses.CaVE(context.problem.program, variant=variant, iterations=context.parameters["iterations"])
     return Prepared(loss, context.train, solver_name=f"{name} onto the cone")
 
 
@@ -126,13 +101,13 @@ def _implicit(kind: Callable[..., Layer], context: RunContext) -> Loss:
 
 def _pg(context: RunContext) -> Loss:
     own = context.parameters
-    return PerturbationGradient(_relaxed(context), own["width"], difference=own["difference"])
+    return losses.PerturbationGradient(_relaxed(context), own["width"], difference=own["difference"])
 
 
 def _barrier(context: RunContext) -> Loss:
     """Its μ is a tenth of that of smoothing by default, as of the estimator."""
     share = 0.1 if context.parameters["mu"] == "auto" else 1.0
-    return Regret(LogBarrier(context.problem.program, share * context.mu))
+    return Regret(layers.LogBarrier(context.problem.program, share * context.mu))
 
 
 def _lava(context: RunContext) -> Prepared:
@@ -140,17 +115,17 @@ def _lava(context: RunContext) -> Prepared:
     solution = context.relaxed_solver().solve(context.train.batch().require("costs"), context.train.instance)
     train = context.train.with_decisions(solution.check().decision)
     options = {**context.parameters, "margin": context.cost("margin")}
-    return Prepared(LAVA(context.problem.program, **options), train, solver_name="none")
+    return Prepared(losses.LAVA(context.problem.program, **options), train, solver_name="none")
 
 
 def _cost_sensitive(context: RunContext) -> Prepared:
-    loss = CostSensitive(context.problem.program, **context.parameters)
+    loss = losses.CostSensitive(context.problem.program, **context.parameters)
     return Prepared(loss, context.train, solver_name="none")
 
 
 def _lodl(context: RunContext) -> Prepared:
     sigma, samples = context.cost("sigma"), context.parameters["samples"]
-    loss = LODL.learn(context.train, context.relaxed_solver(), sigma, samples, generator=context.generator())
+    loss = losses.LODL.learn(context.train, context.relaxed_solver(), sigma, samples, generator=context.generator())
     return Prepared(loss, context.train, solver_name="none")
 
 
@@ -186,36 +161,36 @@ def through(loss: Callable[[Layer], Loss], layer: Callable[[RunContext], Layer])
 add("MSE", "the squared error of the costs; nothing is solved", lambda c: MSE(), scaled=True)
 add(
     "two-stage",
-    "the same, and its best epoch, where one is kept, is that of the least squared error",
+    "squared error, which also chooses the best epoch, if one is kept",
     lambda c: Prepared(MSE(), c.train, judged_by="loss"),
     scaled=True,
 )
-add("start", "what the model begins with", lambda c: Prepared(MSE(), c.train, judged_by="start"))
+add("start", "the model before training", lambda c: Prepared(MSE(), c.train, judged_by="start"))
 add("SPO+^relax", "subgradient, LP relaxation", through(SPOPlus, _relaxed), scaled=True)
 add("SPO+^ILP", "subgradient, the program with its integers", through(SPOPlus, _exact))
 add("SCE^relax", "subgradient, LP relaxation", through(SCE, _relaxed))
 add("SCE^ILP", "subgradient, the program with its integers", through(SCE, _exact))
-add("SPO+^relax cold", "the same by HiGHS, each LP from scratch", _by_highs, warm_start=False)
-add("SPO+^relax warm", "the same by HiGHS, each LP from its own last basis", _by_highs, warm_start=True)
+add("SPO+^relax cold", "subgradient, LPs by HiGHS from scratch", _by_highs, warm_start=False)
+add("SPO+^relax warm", "subgradient, LPs by HiGHS from their last basis", _by_highs, warm_start=True)
 _ONE_IN_TWENTY = "subgradient; one batch in twenty is solved"
 add("SPO+^p=5%", _ONE_IN_TWENTY, lambda c: SPOPlus(_pool(c, c.exact_solver())), ratio=0.05)
 _PFY = "perturbed Fenchel-Young, "
 _perturb_exact = partial(_perturbed, exact=True)
 add("PFY", _PFY + "the program with its integers", through(FenchelYoung, _perturb_exact), scaled=True, **_ONE_DRAW)
 add("PFY^relax", _PFY + "LP relaxation", through(FenchelYoung, _perturbed), **_ONE_DRAW)
-add("CaVE clean", "angle to the cone of what binds at w*, three steps", _cave, variant="inner", iterations=3)
-add("CaVE exact", "the same with the exact projection", _cave, variant="exact", iterations=3)
+add("CaVE clean", "angle to the cone of binding constraints, three steps", _cave, variant="inner", iterations=3)
+add("CaVE exact", "angle to the cone of binding constraints, exact projection", _cave, variant="exact", iterations=3)
 for _name, _loss in THROUGH_LAYERS.items():
     _about = "exact smoothed problem with (μ/2)‖w‖²"
     add(f"{_name}^smoothed", _about, through(_loss, _smoothed), scaled=_name == "SCE", mu="auto")
 add("FY^smoothed", "Fenchel-Young loss of the smoothed problem", through(FenchelYoung, _smoothed), mu="auto")
 _about = "Fenchel-Young loss at the costs of SPO+, (μ/2)‖w‖²"
 add("sSPO+", _about, through(partial(SmoothedSPOPlus, label="exact"), _smoothed), scaled=True, mu="auto")
-_about = "the same; μ is this share of the automatic one"
+_about = "Fenchel-Young loss at the costs of SPO+; μ is a share of the automatic one"
 add("sSPO+ exact", _about, through(partial(SmoothedSPOPlus, label="exact"), _share), scaled=True, share=SHARE)
 _about = "SCE with the smoothed program's own label"
 add("SCE own", _about, through(partial(SCE, label="smoothed"), _share), scaled=True, share=SHARP)
-_about = "SPO+ of the smoothed program, its own label; μ is this share of the automatic one"
+_about = "SPO+ of the smoothed program, its own label; μ is a share of the automatic one"
 add("sSPO+ own", _about, _own, scaled=True, share=SHARE)
 add("sSPO+ own, MSE", _about + ", with squared error", _own_with_squares, scaled=True, share=SHARE, weight=SQUARES)
 _about = "sSPO+ own for half of the epochs, then SCE with its own label"
@@ -227,17 +202,18 @@ _MULTIPLIED = "noise that multiplies costs"
 _mean = partial(SquaredDecisionError, reduction="mean")
 _field = partial(add, scaled=True)
 _field("DPO^relax", "squared distance of the mean decision under noise", through(_mean, _perturbed), **_NOISE)
-_field("DPO^relax multiplicative", f"the same, {_MULTIPLIED}", through(_mean, _multiplied), **_RELATIVE)
+_about = f"squared distance of the mean decision under {_MULTIPLIED}"
+_field("DPO^relax multiplicative", _about, through(_mean, _multiplied), **_RELATIVE)
 _field("PFY^relax multiplicative", _PFY + _MULTIPLIED, through(FenchelYoung, _multiplied), **_RELATIVE)
 _about = "regret, differentiated by interpolation between two solves"
-_field("DBB^relax", _about, lambda c: Regret(BlackBox(c.relaxed_solver(), c.parameters["step"])), step=10.0)
-_about, _rule = "regret, the Jacobian taken for the negative identity", NegativeIdentity
+_field("DBB^relax", _about, lambda c: Regret(layers.BlackBox(c.relaxed_solver(), c.parameters["step"])), step=10.0)
+_about, _rule = "regret, the Jacobian taken for the negative identity", layers.NegativeIdentity
 _field("NID^relax", _about, lambda c: Regret(_rule(c.relaxed_solver(), c.parameters["projection"])), projection="norm")
 _gamma: dict[str, Any] = {**_NOISE, "noise": "sum-of-gamma"}
 _field("IMLE^relax", "regret, differences of noisy decisions", partial(_implicit, ImplicitMLE), **_gamma, step=10.0)
-_field("AIMLE^relax", "the same, with a step that adapts", partial(_implicit, AdaptiveImplicitMLE), **_gamma)
+_field("AIMLE^relax", "IMLE^relax with a step that adapts", partial(_implicit, AdaptiveImplicitMLE), **_gamma)
 _field("PG^relax", "the decision's cost, by differences of optimal values", _pg, width=0.1, difference="backward")
-_field("NCE", "label against the mean of a pool", through(NCE, _pool), ratio=0.1)
+_field("NCE", "label against the mean of a pool", through(losses.NCE, _pool), ratio=0.1)
 _field("CMAP", "label against the best of a pool", through(partial(SCE, variant="plain"), _pool), ratio=0.1)
 _about = "squared error of the objective of a pool"
 _field("LTR pointwise", _about, lambda c: Ranking(_pool(c), "pointwise"), ratio=0.1)
@@ -255,11 +231,11 @@ _field("LAVA", _about, _lava, margin=0.1, bases=20, directions=100)
 _field(
     "PEAR",
     "the error, projected onto the face of the smoothed decision",
-    lambda c: PEAR(_smoothed(c), injection=c.parameters["injection"]),
+    lambda c: losses.PEAR(_smoothed(c), injection=c.parameters["injection"]),
     mu="auto",
     injection=0.0,
 )
 _field("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
-_field("LODL", "squared error with weights that regret taught", _lodl, sigma=0.5, samples=50)
+_field("LODL", "squared error with weights learned from regret", _lodl, sigma=0.5, samples=50)
 _field("cost-sensitive", "squared error; harmless errors count less", _cost_sensitive, harmless=0.1)
 _field("SPO+^relax kNN", "SPO+ on labels of neighbours", _neighbours, k=10, share=0.5)

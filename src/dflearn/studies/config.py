@@ -14,26 +14,25 @@ from typing import Any, Literal, get_args
 from dflearn.errors import DataError, DflearnError, OptionError
 from dflearn.problems.base import Problem
 from dflearn.problems.registry import options_of, problem_named
-from dflearn.studies.methods import Plain, load_plugins, require_parameters, resolve_parameters
+from dflearn.studies.methods import Plain, load_plugins, resolve_parameters
 from dflearn.studies.models import check_model
 from dflearn.studies.modules import import_modules
 
-#: Raised when a bug is fixed that changed numbers: finished runs of another version no longer count.
+#: Goes up when a fixed bug changes numbers: finished runs of another version no longer count.
 RESULTS_VERSION = 1
 
 GUROBI_LIMIT = 2000  # variables, and rows, of the licence that comes with gurobipy
 
 ExactSolver = Literal["default", "gurobi"]
-Keep = Literal["last", "best"]
-Validator = Literal["relaxed", "exact"]
-Pairs = tuple[tuple[str, Any], ...]  # a mapping that can be hashed: sorted by name, lists as tuples
+WORDS = {"keep": ("last", "best"), "validation_solver": ("relaxed", "exact")}  # settings that are words
+WHOLE = ("points", "epochs", "batch_size", "features", "degree")  # settings that are integers
+Pairs = tuple[tuple[str, Any], ...]  # a hashable mapping: sorted by name, lists as tuples
 PAIRS = ("parameters", "model_options", "problem_options", "tuning")  # the fields of a run that hold one
 # Defaults that a key leaves out: the runs in results/ are older than these fields.
 USUAL: dict[str, Any] = {
     "model": "linear", "model_options": {}, "problem_options": {}, "tuning": {}, "keep": "last",
     "validation_solver": "relaxed",
 }  # fmt: skip
-WHOLE = ("points", "epochs", "batch_size", "features", "degree")  # settings that are integers
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,12 @@ class Settings:
     """Data and training; the defaults are the paper's.
 
     Attributes:
-        points: instances drawn, of which `test` (a number, or a share below 1) are held out first, then `validation`
-            out of the rest; the others train. A problem with real data takes so many of them.
+        points: instances drawn. `test` of them (a number, or a share below 1) are held out first, then `validation` of the
+            rest; the others are the training set. A problem with real data takes so many of its rows.
         features, degree, noise: of the generator, for problems that have them.
-        keep: the weights of the last epoch, or those of the epoch that is best on the validation data.
-        validation_solver: the solver for choices on the validation set (best epoch, tuned parameters): of the relaxation,
-            or of the exact program.
+        keep: the weights of the last epoch, or of the epoch that is best on the validation set.
+        validation_solver: solves the relaxation or the exact program for choices on the validation set (best epoch, tuned
+            parameters).
     """
 
     points: int = 2000
@@ -58,15 +57,14 @@ class Settings:
     features: int = 10
     degree: int = 6
     noise: float = 0.5
-    keep: Keep = "last"
-    validation_solver: Validator = "relaxed"
+    keep: str = "last"
+    validation_solver: str = "relaxed"
 
     def __post_init__(self) -> None:
-        words = {"keep": get_args(Keep), "validation_solver": get_args(Validator)}
         for name, value in asdict(self).items():
-            if name in words:
-                if value not in words[name]:
-                    raise OptionError(f"{name} is {' or '.join(map(repr, words[name]))}, got {value!r}")
+            if name in WORDS:
+                if value not in WORDS[name]:
+                    raise OptionError(f"{name} is {' or '.join(map(repr, WORDS[name]))}, got {value!r}")
             elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
                 raise OptionError(f"{name} must be a number that is not negative, got {value!r}")
             elif name in WHOLE and (not isinstance(value, int) or value < 1):
@@ -83,8 +81,8 @@ class RunConfig:
         model, model_options: name and options of the predictor.
         problem_options: of the problem, beside the settings.
         tuning: parameter → values; the run trains once for each combination and keeps the one with the least regret on
-            the validation data.
-        imports: modules that register the method, the problem or the model. No part of the run's identity.
+            the validation set.
+        imports: modules that register the method, the problem or the model. Not part of the run's identity.
     """
 
     problem: str
@@ -113,14 +111,8 @@ class RunConfig:
     def choices(self) -> dict[str, Any]:
         """All that may differ between two runs of a method on a problem, by name."""
         tuned = ", ".join(f"{name} in {_plain(values)}" for name, values in self.tuning)
-        return {
-            **dict(self.parameters),
-            **asdict(self.settings),
-            **dict(self.problem_options),
-            "model": self.model,
-            **dict(self.model_options),
-            "tuned": tuned or "nothing",
-        }
+        named = {**dict(self.parameters), **asdict(self.settings), **dict(self.problem_options), "model": self.model}
+        return {**named, **dict(self.model_options), "tuned": tuned or "nothing"}
 
     @property
     def data_choices(self) -> dict[str, Any]:
@@ -192,30 +184,18 @@ def resolve(
     """The config of one run, with the method's parameters filled in and the solver where it makes a difference."""
     load_plugins()
     import_modules(imports)
-    settings = Settings() if settings is None else settings
-    built = _problem(problem, seed, settings, problem_options or {})
-    own = resolve_parameters(method, built.name, parameters)
-    require_parameters(method, built.name, own, tuning or {})
+    settings, options, tuning = settings or Settings(), dict(problem_options or {}), dict(tuning or {})
+    built = _problem(problem, seed, settings, options)
+    own = resolve_parameters(method, built.name, parameters or {}, tuning)
     check_model(model, model_options or {})
-    for name, values in (tuning or {}).items():
+    for name, values in tuning.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise OptionError(f"the tuning of {name} is a list of values to try, got {values!r}")
-    chosen: ExactSolver = (
-        "gurobi" if solver == "gurobi" and _fits_gurobi(problem, pairs(problem_options)) else "default"
-    )
+    chosen: ExactSolver = "gurobi" if solver == "gurobi" and _fits_gurobi(problem, pairs(options)) else "default"
     return RunConfig(
-        built.name,
-        method,
-        seed,
-        pairs(own),
-        settings,
-        chosen,
-        model,
-        pairs(model_options),
-        pairs({**(problem_options or {}), **built.recorded}),
-        pairs(tuning),
-        tuple(imports),
-    )
+        built.name, method, seed, pairs(own), settings, chosen, model, pairs(model_options),
+        pairs(options | built.recorded), pairs(tuning), tuple(imports),
+    )  # fmt: skip
 
 
 @cache
@@ -230,11 +210,7 @@ class Study:
     """A grid: every method on every problem with every seed.
 
     Attributes:
-        parameters: method → values in place of those that the method has fixed.
-        model, model_options: the predictor.
-        options: problem → its options.
-        tuning: method → parameter → values to choose from on the validation data.
-        imports: modules that register methods, problems or models.
+        parameters, tuning: by method; options: by problem; as of `RunConfig`.
     """
 
     problems: tuple[str, ...]
@@ -259,24 +235,16 @@ class Study:
             strangers = sorted(set(getattr(self, name)) - set(getattr(self, among)))
             if strangers:
                 raise OptionError(
-                    f"{name} are given for {', '.join(strangers)}, which is not among the {among} of the study"
+                    f"{name} are given for {', '.join(strangers)}, which is not among the {among}: add it there"
                 )
 
     def runs(self) -> list[RunConfig]:
-        """Problem by problem, seed by seed, so that a problem's labels are computed once and early; each run once."""
+        """Each run once, problem by problem and seed by seed, so that a problem's labels are computed once and early."""
+        shared: dict[str, Any] = {name: getattr(self, name) for name in ("model", "model_options", "imports")}
         every = [
             resolve(
-                problem,
-                method,
-                seed,
-                self.settings,
-                self.parameters.get(method),
-                self.solver,
-                model=self.model,
-                model_options=self.model_options,
-                problem_options=self.options.get(problem),
-                tuning=self.tuning.get(method),
-                imports=self.imports,
+                *(problem, method, seed, self.settings, self.parameters.get(method), self.solver),
+                **shared | {"problem_options": self.options.get(problem), "tuning": self.tuning.get(method)},
             )
             for problem in self.problems
             for seed in self.seeds
@@ -285,36 +253,33 @@ class Study:
         return list({config.question: config for config in every}.values())
 
 
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+def _tables(given: Any) -> bool:
+    return isinstance(given, dict) and all(isinstance(own, dict) for own in given.values())
 
 
-def _tables(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(own, dict) for own in value.values())
-
-
-# Key of a TOML file → whether a value has the right form, and that form in words.
-FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "problems": (_names, "a list of names"),
-    "methods": (_names, "a list of names"),
-    "seeds": (lambda value: isinstance(value, list) and all(type(one) is int for one in value), "a list of integers"),
-    "solver": (lambda value: isinstance(value, str), "'default' or 'gurobi'"),
-    "settings": (lambda value: isinstance(value, dict), "a table"),
-    "parameters": (_tables, 'tables by name, such as [parameters."SCE^DYS"]'),
+Form = tuple[Callable[[Any], bool], str]  # whether a value has the right form, and that form in words
+NAMES: Form = (lambda given: isinstance(given, list) and all(isinstance(one, str) for one in given), "a list of names")
+FORMS: dict[str, Form] = {
+    "problems": NAMES,
+    "methods": NAMES,
+    "seeds": (lambda given: isinstance(given, list) and all(type(one) is int for one in given), "a list of integers"),
+    "solver": (lambda given: isinstance(given, str), "'default' or 'gurobi'"),
+    "settings": (lambda given: isinstance(given, dict), "a table"),
+    "parameters": (_tables, 'tables by method, such as [parameters."SCE^DYS"]'),
     "model": (
-        lambda value: isinstance(value, str) or (isinstance(value, dict) and isinstance(value.get("name"), str)),
+        lambda given: isinstance(given.get("name") if isinstance(given, dict) else given, str),
         'a name such as "linear", or a table with a name and options',
     ),
-    "options": (_tables, 'tables by name, such as [options."KP-100"]'),
-    "tuning": (_tables, 'tables by name, such as [tuning."SCE^smoothed"]'),
-    "import": (_names, "a list of names"),
+    "options": (_tables, 'tables by problem, such as [options."KP-100"]'),
+    "tuning": (_tables, 'tables by method, such as [tuning."SCE^smoothed"]'),
+    "import": NAMES,
 }
 
 
 def read_study(path: str | Path) -> Study:
-    """The study of a TOML file; whatever is unknown or of the wrong kind is refused by name.
+    """The study of a TOML file. An unknown key or a value of the wrong kind is an error.
 
-    The modules that it imports are imported here: from the file's folder, or from Python's path.
+    The modules of `import` are imported here, from the file's folder or from Python's path.
     """
     try:
         content = tomllib.loads(Path(path).read_text())
@@ -331,12 +296,10 @@ def read_study(path: str | Path) -> Study:
         settings, model = content.get("settings", {}), content.pop("model", "linear")
         _check_names(settings, [f.name for f in fields(Settings)], " in [settings]")
         options = {"name": model} if isinstance(model, str) else model
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-        }
-        given |= {"settings": Settings(**settings), "imports": given.pop("import", ()), "model": options.pop("name")}
-        import_modules(given["imports"], Path(path).parent)
-        return Study(**given, model_options=options)
+        imports = tuple(content.pop("import", ()))
+        import_modules(imports, Path(path).parent)
+        given = {name: _hashable(value) for name, value in content.items()} | {"settings": Settings(**settings)}
+        return Study(**given, imports=imports, model=options.pop("name"), model_options=options)
     except DflearnError as error:
         raise type(error)(f"{path}: {error}") from error
 

@@ -1,13 +1,16 @@
-"""The driver of a study: runs the missing runs, keeps each as soon as it ends, and shows the progress."""
+"""The driver of a study: carries out the missing runs, stores each when it ends, shows the progress, and estimates times."""
 
 from __future__ import annotations
 
+import heapq
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean, median
+from typing import Any
 
 from dflearn.data.cache import default_cache
 from dflearn.errors import SolverError
@@ -16,8 +19,11 @@ from dflearn.studies.executors import Executor, InProcess
 from dflearn.studies.record import Record
 from dflearn.studies.store import Store, read_records
 
-REFRESH = 1.0  # seconds between two looks at the clock
-RETRIES = 2  # how often a run is tried again whose process or machine was lost
+REFRESH = 1.0  # seconds between two updates of the progress bar
+RETRIES = 2  # how often a run is tried again if its process or machine was lost
+EPOCH = 1.0  # seconds of an epoch where nothing is known
+SOLVE = 0.1  # seconds of an exact solve where nothing is known
+SOLVES = 2.0  # exact solves per instance: labels, and the test set by the prediction and by E[y | x]
 BAR = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
 
 
@@ -104,7 +110,7 @@ def run_study(
                     bar.update(1)
                 elif outcome.lost and losses[key] <= retries:
                     queue.insert(0, config)
-                    bar.write(f"try {losses[key] + 1} of {retries + 1}: {config}: {outcome.reason}", file=sys.stderr)
+                    bar.write(f"trying again: {config}: {outcome.reason}", file=sys.stderr)
                 else:
                     tries = f" (tried {losses[key]} times)" if losses[key] > 1 else ""
                     store.put_failure(config, f"{outcome.error}{tries}")
@@ -140,6 +146,81 @@ def complete(study: Study, path: str | Path, executor: Executor | None = None) -
             answers = {record.config.question: record for record in store.records()}
         store.path.unlink()
     return [answers[config.question] for config in configs]
+
+
+# -- what runs would take ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known before anything was measured.
+
+    Attributes:
+        epoch: (problem, method) → published seconds of training per epoch, on another machine.
+        solve: problem → seconds of an exact solve of one instance.
+    """
+
+    epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    solve: Mapping[str, float] = field(default_factory=dict)
+
+
+class Costs:
+    """Estimated CPU seconds of a run: training, plus exact solves for labels and evaluation.
+
+    The seconds of an epoch are the first of these that is known: the mean of other seeds; the published seconds, times the
+    median ratio of ours to theirs; the mean of the method on other problems; a guess. The seconds of solves are the mean of
+    other runs on the problem, or those of the prior.
+    """
+
+    def __init__(self, records: Iterable[Record], prior: Prior | None = None) -> None:
+        self.prior = prior or Prior()
+        epochs, solves = defaultdict[tuple[str, str], list[float]](list), defaultdict[str, list[float]](list)
+        for record in records:
+            config, seconds = record.config, record.seconds
+            if "train" in seconds:
+                spent = (seconds.get("prepare", 0.0) + seconds["train"]) / config.settings.epochs
+                epochs[config.problem, config.method].append(spent)
+            if "labels" in seconds and "evaluate" in seconds:
+                solves[config.problem].append((seconds["labels"] + seconds["evaluate"]) / config.settings.points)
+        self.epoch = {key: mean(values) for key, values in epochs.items()}
+        self.solve = {problem: mean(values) for problem, values in solves.items()}
+        published = self.prior.epoch
+        self.correction = median([self.epoch[key] / published[key] for key in self.epoch if key in published] or [1.0])
+
+    def __call__(self, config: RunConfig) -> float:
+        return self.estimate(config)[0]
+
+    def estimate(self, config: RunConfig) -> tuple[float, str]:
+        """Seconds, and where those of training come from."""
+        epoch, source = self._epoch(config.problem, config.method)
+        solve = self.solve.get(config.problem, SOLVES * self.prior.solve.get(config.problem, SOLVE))
+        return epoch * config.settings.epochs + solve * config.settings.points, source
+
+    def _epoch(self, problem: str, method: str) -> tuple[float, str]:
+        if (problem, method) in self.epoch:
+            return self.epoch[problem, method], "other seeds"
+        if (problem, method) in self.prior.epoch:
+            times = "" if self.correction == 1 else f" times {self.correction:.2g}"
+            return self.prior.epoch[problem, method] * self.correction, f"published seconds{times}"
+        elsewhere = [seconds for (_, other), seconds in self.epoch.items() if other == method]
+        return (mean(elsewhere), "other problems") if elsewhere else (EPOCH, "a guess: the method was never measured")
+
+    def by_method(self, configs: Iterable[RunConfig]) -> list[dict[str, Any]]:
+        """For each problem and method among these runs: how many there are, their seconds together, and the source of these."""
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        for config in configs:
+            named, (seconds, source) = {"problem": config.problem, "method": config.method}, self.estimate(config)
+            row = rows.setdefault((config.problem, config.method), {**named, "runs": 0, "seconds": 0.0})
+            row |= {"runs": row["runs"] + 1, "seconds": row["seconds"] + seconds, "source": source}
+        return list(rows.values())
+
+
+def makespan(seconds: Iterable[float], cores: int) -> float:
+    """When the last of these runs ends on so many cores, if the longest starts first."""
+    busy_until = [0.0] * cores
+    for taken in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy_until, busy_until[0] + taken)
+    return max(busy_until)
 
 
 def duration(seconds: float) -> str:

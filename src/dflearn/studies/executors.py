@@ -1,7 +1,6 @@
 """Executors carry out runs: in this process, or in local processes. Only the driver writes the store.
 
-The interface is small on purpose: hand over a resolved config, get back a record or an error. The executor for a cluster
-is `dflearn.integrations.ray.RayExecutor`.
+An executor takes a resolved config and gives back a record or an error. `dflearn.integrations.ray.RayExecutor` uses a cluster.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import signal
 import threading
 import traceback
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -24,14 +24,14 @@ from dflearn.studies.config import RunConfig
 from dflearn.studies.record import Record
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-PATIENCE = 5.0  # seconds that a worker has to end before it is killed
+PATIENCE = 5.0  # seconds until a worker that should end is killed
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: exactly one of `record` and `error` is there.
+    """How a run ended: with a `record` or with an `error`.
 
-    `lost`: not the run but its process or its machine failed, so that it may well succeed elsewhere or later.
+    lost: not the run but its process or machine failed, so the run may succeed when it is tried again.
     """
 
     config: RunConfig
@@ -41,15 +41,15 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """The line of the error that says what happened."""
+        """The last line of the error, which says what happened."""
         return "" if self.error is None else self.error.splitlines()[-1]
 
 
-class Executor(ABC):
-    """Carries out runs. `with` closes it; closing ends what is under way.
+class Executor(AbstractContextManager["Executor"], ABC):
+    """Carries out runs. `with` closes it, and closing ends the runs in progress.
 
     Attributes:
-        slots: how many runs may be under way at once; `submit` no more than that. May change from call to call.
+        slots: how many runs may be in progress at once; `submit` no more than that. May change from call to call.
     """
 
     slots: int
@@ -60,14 +60,11 @@ class Executor(ABC):
 
     @abstractmethod
     def next(self, timeout: float | None = None) -> Outcome | None:
-        """Wait until a run that was submitted ends; `None` after `timeout` seconds without one."""
+        """Wait until a submitted run ends; `None` after `timeout` seconds without one."""
 
     @abstractmethod
     def close(self) -> None:
         """End everything."""
-
-    def __enter__(self) -> Executor:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -93,10 +90,10 @@ class InProcess(Executor):
 
 
 class LocalProcesses(Executor):
-    """Runs in processes of their own on this machine, each on one thread, so that a timed run has a core to itself.
+    """Runs in processes of this machine, one thread each, so that a timed run has a core to itself.
 
-    A process serves many runs, since importing torch takes seconds. One that dies (out of memory, say) fails the run it
-    had and is replaced. All of them end when the driver does, however that happens.
+    A process serves many runs, since importing torch takes seconds. If a process dies (out of memory, for example), its run
+    fails and a new process takes its place. All processes end with the driver, even if that is killed.
 
     Args:
         cache, raw: as of `studies.run.run`.
@@ -105,9 +102,7 @@ class LocalProcesses(Executor):
     def __init__(self, slots: int, cache: str | Path | None = None, raw: str | Path | None = None) -> None:
         cores = available_cores()
         if not 1 <= slots <= cores:
-            raise OptionError(
-                f"{slots} jobs were asked for, and there are {cores} cores: runs that are timed need one each"
-            )
+            raise OptionError(f"each job needs a core, and there are {cores} cores: ask for 1 to {cores} jobs")
         self.slots, self.cache, self.raw = slots, cache, raw
         self._idle: list[_Worker] = []
         self._busy: list[_Worker] = []
@@ -142,7 +137,7 @@ def available_cores() -> int:
 
 
 def carry_out(config: RunConfig, cache: str | Path | None, raw: str | Path | None = None) -> Outcome:
-    """One run, with any error as text: what we raise on purpose in one line, the rest with its traceback."""
+    """One run. An error becomes text: one line for the errors of dflearn, a traceback for others."""
     from dflearn.studies.run import run
 
     try:
@@ -163,28 +158,28 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, cache, raw), daemon=True)
-        before = {name: os.environ.get(name) for name in ONE_THREAD}
+        before = dict(os.environ)
         os.environ.update(ONE_THREAD)
         try:
             self.process.start()
         finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+            for name in ONE_THREAD:
+                os.environ.pop(name)
+            os.environ.update(before)
         theirs.close()
 
     def outcome(self) -> Outcome:
         try:
-            outcome: Outcome = self.connection.recv()
+            return self.connection.recv()
         except (EOFError, OSError):
             self.end()
-            code = self.process.exitcode
-            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit status {code}"
+            code = self.process.exitcode or 0
+            how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
             error = f"the process of this run ended {how}; out of memory is the usual reason"
             return Outcome(self.config, error=error, lost=True)
-        return outcome
 
     def end(self) -> None:
-        self.connection.close()  # an idle worker reads the end of the line and returns
+        self.connection.close()  # an idle worker then returns
         self.process.join(PATIENCE)
         if self.process.is_alive():
             self.process.kill()
@@ -193,9 +188,9 @@ class _Worker:
 
 def _serve(connection: Connection, cache: str | Path | None, raw: str | Path | None) -> None:
     """The life of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which then ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tqdm.set_lock(threading.RLock())  # the default lock is a semaphore, which a worker that is ended would leave behind
+    tqdm.set_lock(threading.RLock())  # the default lock is a semaphore, which a terminated worker would leave behind
     while True:
         try:
             config = connection.recv()
@@ -205,7 +200,7 @@ def _serve(connection: Connection, cache: str | Path | None, raw: str | Path | N
 
 
 def _end_with_parent() -> None:
-    """A driver that was killed cannot end its workers, so each of them watches it."""
+    """A killed driver cannot end its workers, so each worker waits for the driver's end."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

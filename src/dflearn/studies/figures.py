@@ -14,40 +14,34 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FLOOR = "deciding with E[y | x]"
 NAMES = 18  # in a column of a legend
 Reference = Mapping[tuple[str, str], float]  # problem and method → a regret known from elsewhere
 
 
 @style.styled
-def learning_curves(
-    curves: Mapping[str, Sequence[float]], ylabel: str, floor: float | None = None, width: float = 6.8
-) -> Figure:
-    """One line per method over the epochs; a dashed line for the floor."""
+def learning_curves(curves: Mapping[str, Sequence[float]], ylabel: str) -> Figure:
+    """One line per method over the epochs."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = style.new_figure(width, 0.58 * width)
+    figure = style.new_figure(4.7, 2.7)
     axes = figure.add_subplot()
     ends = []
     for name, curve in curves.items():
         epochs, color = range(1, len(curve) + 1), style.color_of(name)
         axes.plot(epochs, curve, label=name, color=color, linestyle=style.dash_of(name), linewidth=1.8)
-        ends.append((epochs[-1], float(curve[-1]), name, color))
-    if floor is not None:
-        axes.axhline(floor, label=FLOOR, color=style.INK, linestyle="--", linewidth=1)
-        ends.append((max((end[0] for end in ends), default=1), floor, FLOOR, style.INK))
+        if np.isfinite(curve[-1]):  # diverged training has no end to name
+            ends.append((epochs[-1], float(curve[-1]), name, color))
     axes.set(xlabel="epoch", ylabel=ylabel)
-    ends = [end for end in ends if np.isfinite(end[1])]  # what diverged has no end to name
     values = np.concatenate([np.asarray(curve, float) for curve in curves.values()])
     values = values[np.isfinite(values)]
-    if len(values) and ends:
-        lowest = min(float(values.min()), *(end[1] for end in ends))
-        # The first epochs may be so bad that nothing else could be seen.
+    if ends:
+        lowest = float(values.min())
+        # Very bad first epochs would flatten the rest.
         highest = min(float(values.max()), 2 * max(end[1] for end in ends))
         room = max(highest - lowest, 0.1 * abs(highest), 1e-6)
         axes.set_ylim(lowest - 0.06 * room, highest + 0.03 * room)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.label_ends(axes, ends, 0.07 if width > 5 else 0.1)
+    style.label_ends(axes, ends, 0.1)
     return figure
 
 
@@ -133,28 +127,4 @@ def regret_bars(summaries: Sequence[MethodSummary], xlabel: str, *, reference: R
     axes.spines["left"].set_visible(False)
     axes.locator_params(axis="x", nbins=5)
     axes.set(xlabel=xlabel, ylim=(len(ordered) - 0.4, -0.6))
-    return figure
-
-
-@style.styled
-def grid_paths(
-    edges: np.ndarray, shape: tuple[int, int], costs: np.ndarray, paths: Mapping[str, tuple[np.ndarray, float]]
-) -> Figure:
-    """A grid whose edges are as thick as they cost, once per method, with the path taken and its true cost.
-
-    The first path is in ink, the others have the colours that their methods have elsewhere.
-    edges: (edges, 2) tail and head of each, nodes numbered row by row. paths: name → (chosen edges as 0 or 1, cost).
-    """
-    figure = style.new_figure(2.6 * len(paths), 2.9)
-    for k, (name, (chosen, cost)) in enumerate(paths.items()):
-        axes = figure.add_subplot(1, len(paths), k + 1)
-        for (tail, head), weight, taken in zip(edges, costs, chosen, strict=True):
-            x, y = zip(*(divmod(int(node), shape[1])[::-1] for node in (tail, head)), strict=True)
-            axes.plot(x, y, color=style.LINE, linewidth=0.6 + 7 * weight / costs.max(), solid_capstyle="round")
-            if taken > 0.5:
-                axes.plot(x, y, color=style.color_of(name) if k else style.INK, linewidth=2.5, solid_capstyle="round")
-        axes.set_title(f"{name}: {cost:.2f}", loc="center", fontsize=10)
-        axes.invert_yaxis()
-        axes.set_aspect("equal")
-        axes.axis("off")
     return figure

@@ -1,7 +1,7 @@
 """The registry of methods: a name, and a function that prepares a loss and its training data from a run's context.
 
-The methods of the library are in `studies.builtin`, those of the paper's authors in `studies.paper.methods`. Packages add theirs by an
-entry point of the group `dflearn.methods` that names a module; it is imported on the first look-up, and calls `register`.
+The library's methods are in `studies.builtin`, those of the paper's authors in `studies.paper.methods`. A package adds its own by
+an entry point of the group `dflearn.methods` that names a module; the first look-up imports it, and it calls `register`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,20 @@ from dflearn.solvers.base import Solver
 GROUP = "dflearn.methods"  # of entry points
 
 Plain = float | int | str | bool
+Judge = Literal["regret", "loss", "start"]
 
 
 @dataclass(frozen=True)
 class RunContext:
     """The inputs of a method: the problem, training data with exact labels, and the solver of integer programs.
 
-    unit: of the costs; parameters that are costs, or costs per decision, are multiplied by it.
+    unit: of the costs. Parameters that are costs, or costs per decision, are multiplied by it.
+
+    Examples:
+        >>> from dflearn.studies import RunContext
+        >>> run = RunContext(problem, data, seed=0, parameters={"mu": 0.1}, exact_solver=problem.solver, unit=2.0)
+        >>> run.cost("mu"), run.parameters["mu"]
+        (0.2, 0.1)
     """
 
     problem: Problem
@@ -46,7 +53,7 @@ class RunContext:
         return torch.Generator().manual_seed(self.seed)
 
     def relaxed_solver(self) -> Solver:
-        """The LP relaxation by the best solver there is for it (a path oracle, a two-row simplex, HiGHS)."""
+        """Solves the LP relaxation, by the best solver for it (a path oracle, a two-row simplex, HiGHS)."""
         return self.problem.relaxed_solver()
 
     def cost(self, name: str) -> float:
@@ -55,7 +62,7 @@ class RunContext:
 
     @property
     def mu(self) -> float:
-        """The parameter `mu`; "auto" is that of the data."""
+        """The parameter `mu`; "auto" depends on the data."""
         mu = self.parameters["mu"]
         return self.scale.mu if mu == "auto" else mu
 
@@ -66,20 +73,25 @@ class RunContext:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not.
+    """The inputs of `fit`: the loss, the training data with the method's labels, warm starts or not.
 
     Attributes:
-        loss: one, or several that are trained with in turn.
+        loss: one, or several for one training after the other.
         scale: the factor of the model's output.
         judged_by: the criterion of the best epoch, if the settings keep that one; "start" keeps the weights before training.
         solver_name: the solver inside the loss, if its layer does not name one.
+
+    Examples:
+        >>> from dflearn.studies import Prepared
+        >>> Prepared(dfl.losses.SPOPlus(dfl.Exact(problem.solver())), data).solver
+        'Exact of DagShortestPath'
     """
 
     loss: Loss | Sequence[Loss]
     train: DecisionDataset
     warm_start: bool = True
     scale: float = 1.0
-    judged_by: Literal["regret", "loss", "start"] = "regret"
+    judged_by: Judge = "regret"
     solver_name: str = ""
 
     @property
@@ -104,6 +116,12 @@ class Method:
     Attributes:
         prepare: makes the loss and the training data of one run.
         parameters: name of a problem → the method's parameters there; part of a run's identity.
+
+    Examples:
+        >>> from dflearn.studies import Method, Prepared
+        >>> prepare = lambda run: Prepared(dfl.losses.SPOPlus(dfl.Exact(run.exact_solver())), run.train)
+        >>> Method("my-spo", "SPO+", prepare).parameters("SP-5")
+        {}
     """
 
     name: str
@@ -124,12 +142,12 @@ def add(
     scaled: bool = False,
     **values: Plain,
 ) -> None:
-    """Register a method by what makes its loss.
+    """Register a method.
 
     Args:
-        make: a loss that trains on the labels that are there, or all of a `Prepared`.
+        make: makes a loss that trains on the exact labels, or a `Prepared`.
         parameters: as of `Method`, in place of `values`, which are the same for every problem.
-        scaled: also register "… scaled", as if all costs had been divided by mean |y|, and the decisions' objective with them.
+        scaled: also register "… scaled", as if all costs, and so all objectives, had been divided by mean |y|.
     """
     parameters = parameters or (lambda problem: dict(values))
 
@@ -143,19 +161,23 @@ def add(
 
     register(Method(name, about, prepare, parameters))
     if scaled:
-        about = "the same; the model works in units of mean |y|"
-        register(Method(f"{name} scaled", about, prepare_scaled, parameters))
+        register(Method(f"{name} scaled", f"{name} with a model in units of mean |y|", prepare_scaled, parameters))
 
 
 def register(method: Method) -> Method:
-    """Let studies know a method. A module may register its own name again, as a notebook does; others may not."""
-    if not _home(method).startswith("dflearn."):
-        load_plugins()  # so that the newcomer gets the error
-    taken = _METHODS.get(method.name)
-    if taken is not None and _home(taken) != _home(method):
-        raise OptionError(
-            f"a method is named {method.name!r} already, in {_home(taken)}: choose another name in {_home(method)}"
-        )
+    """Add a method for studies. Only the module that registered a name may register it again, as a notebook does.
+
+    Examples:
+        >>> from dflearn.studies import Method, Prepared, register
+        >>> register(Method("my-mse", "squared error", lambda run: Prepared(dfl.losses.MSE(), run.train))).name
+        'my-mse'
+    """
+    home = _home(method)
+    if not home.startswith("dflearn."):
+        load_plugins()  # so that the user's module gets the error
+    taken = _home(_METHODS.get(method.name, method))
+    if taken != home:
+        raise OptionError(f"a method is named {method.name!r} already, in {taken}: choose another name in {home}")
     _METHODS[method.name] = method
     return method
 
@@ -170,8 +192,8 @@ def method_named(name: str) -> Method:
     load_plugins()
     if name not in _METHODS:
         raise OptionError(
-            f"no method is named {name!r}: `dfl paper list` names those that come with dflearn, and one of your own is known "
-            f'where your module is imported, import = ["your_module"] in the study{closest(name, _METHODS)}'
+            f"no method is named {name!r}: `dfl paper list` names the methods of dflearn; for one of your own, add "
+            f'import = ["your_module"] to the study{closest(name, _METHODS)}'
         )
     return _METHODS[name]
 
@@ -183,30 +205,22 @@ def method_names() -> list[str]:
 
 @cache
 def load_plugins() -> None:
-    """Import the methods of the library and of the paper, and those of every installed package with an entry point for them."""
+    """Import the methods of the library, of the paper, and of installed packages with an entry point."""
     for module in ("builtin", "paper.methods"):
         import_module(f"dflearn.studies.{module}")
     for plugin in entry_points(group=GROUP):
-        if plugin.value.startswith("dflearn."):  # of an installation that is older than the code
-            continue
         try:
             plugin.load()
         except ImportError as error:
-            raise OptionError(
-                f"the package that adds methods as {plugin.name!r} ({plugin.value}) cannot be imported: {error}"
-            ) from error
+            raise OptionError(f"the methods of the plugin {plugin.name!r} ({plugin.value}) fail: {error}") from error
 
 
-def resolve_parameters(method: str, problem: str, given: Mapping[str, Plain] | None = None) -> dict[str, Plain]:
-    """The method's parameters for that problem, `given` values in place of its own."""
+def resolve_parameters(
+    method: str, problem: str, given: Mapping[str, Plain], tuning: Mapping[str, Any]
+) -> dict[str, Plain]:
+    """The method's parameters for that problem, with the `given` values. tuning: names that must be parameters, too."""
     own = method_named(method).parameters(problem)
-    require_parameters(method, problem, own, given or {})
-    return {**own, **(given or {})}
-
-
-def require_parameters(method: str, problem: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Every name that is given is one of the method's."""
-    unknown = sorted(set(given) - set(own))
-    if unknown:
+    if unknown := sorted({*given, *tuning} - set(own)):
         known = ", ".join(own) or "none"
         raise OptionError(f"{method} has no parameter {', '.join(unknown)} on {problem}; its parameters are: {known}")
+    return {**own, **given}

@@ -18,30 +18,33 @@ _MODELS: dict[str, ModelFactory] = {}
 
 
 def register_model(name: str, make: ModelFactory) -> None:
-    """Let studies know a model.
+    """Add a model for studies.
 
     Args:
         make: `make(features, costs, seed, **options)` → a new module from features `(*batch, *features)` to costs
-            `(*batch, costs)`, whose first weights depend on the seed alone.
+            `(*batch, costs)`, whose first weights depend only on the seed.
+
+    Examples:
+        >>> from dflearn.studies import register_model
+        >>> register_model("my-net", lambda features, costs, seed: dfl.models.MLP(features[0], costs, seed=seed))
     """
-    taken = _MODELS.get(name)
-    if taken is not None and taken.__module__.removeprefix("__mp_") != make.__module__.removeprefix("__mp_"):
-        raise OptionError(f"a model is named {name!r} already, in {taken.__module__}: choose another name")
+    taken = _MODELS.get(name, make).__module__
+    if taken.removeprefix("__mp_") != make.__module__.removeprefix("__mp_"):
+        raise OptionError(f"a model is named {name!r} already, in {taken}: choose another name")
     _MODELS[name] = make
 
 
 def check_model(name: str, options: Mapping[str, Any]) -> None:
-    """An error where no model has this name, or the model has no such options."""
+    """An error for an unknown name or option of a model."""
     if name not in _MODELS:
         raise OptionError(
-            f"no model is named {name!r}; there are {', '.join(_MODELS)}, and those that a module of yours registers: "
-            'import = ["your_module"] in the study'
+            f"no model is named {name!r}: use one of {', '.join(_MODELS)}; for one of your own, add "
+            'import = ["your_module"] to the study'
         )
     known = list(inspect.signature(_MODELS[name]).parameters)[3:]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        known_options = ", ".join(known) or "none"
-        raise OptionError(f"the model {name!r} has no option {', '.join(unknown)}; its options are: {known_options}")
+    if unknown := sorted(set(options) - set(known)):
+        names = ", ".join(known) or "none"
+        raise OptionError(f"the model {name!r} has no option {', '.join(unknown)}; its options are: {names}")
 
 
 def make_model(
@@ -54,9 +57,7 @@ def make_model(
 
 def _check(fits: bool, name: str, takes: str, features: tuple[int, ...], instead: str = "") -> None:
     if not fits:
-        raise OptionError(
-            f"the model {name!r} takes {takes}; these data have features of shape {features} for each{instead}"
-        )
+        raise OptionError(f"the model {name!r} takes {takes}; these data have features of shape {features}{instead}")
 
 
 def _joint(features: tuple[int, ...], name: str) -> int:
@@ -70,7 +71,7 @@ def linear(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
 
 
 def ridge(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
-    """A linear model; a run begins with ridge regression of its training rows (`run`)."""
+    """A linear model; `run` starts it with ridge regression on the training set."""
     return Linear(_joint(features, "ridge"), costs, seed=seed)
 
 

@@ -1,4 +1,4 @@
-"""Modules of a user that a study imports: found beside its TOML file or on Python's path, here and on other machines."""
+"""A user's modules that a study imports: beside its TOML file or on Python's path, here and on other machines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from dflearn.files import write_whole
 
 
 def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
-    """Import the modules, which register what they bring.
+    """Import the modules, which register methods, problems and models.
 
     Args:
-        folder: looked into first, as Python does for the folder of a script; it stays on the path, since processes that
-            start later need it too.
+        folder: goes to the front of Python's path, and stays there for processes that start later.
     """
     names = list(names)
     if names and folder is not None and str(folder.resolve()) not in sys.path:
@@ -36,35 +35,30 @@ def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
                 where = "on Python's path" if folder is None else f"in {folder} or on Python's path"
                 why = f", and there is no such module {where}"
             raise OptionError(f"the study imports {name!r}{why}") from error
-        wanted = None if folder is None else folder.resolve() / f"{name.replace('.', '/')}.py"
-        if wanted is not None and wanted.exists() and Path(str(module.__file__)).resolve() != wanted:
+        wanted = Path(folder or "").resolve() / f"{name.replace('.', '/')}.py"
+        if folder is not None and wanted.exists() and Path(str(module.__file__)).resolve() != wanted:
             raise OptionError(
                 f"the study imports {name!r}, and {module.__file__} has that name too: rename one of them"
             )
 
 
 def sources(names: Iterable[str]) -> dict[str, str]:
-    """Path relative to their folder → text of these modules and of what they loaded from the same folder.
+    """Path relative to their folder → text of these modules and of the modules that they loaded from the same folder.
 
-    Modules of installed packages are left out: a machine that is to run them has the package too.
+    Modules of installed packages are left out: other machines need the package too.
     """
     found: dict[str, str] = {}
     package = Path(__file__).resolve().parents[1]
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
+    files = {Path(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
+    loaded = [path.resolve() for path in files if path.is_absolute() and path.suffix == ".py"]  # torch.ops has no file
     for name in names:
-        top = sys.modules[name.partition(".")[0]]
-        if top.__file__ is None:
-            continue
-        file = Path(top.__file__).resolve()
+        file = Path(sys.modules[name.partition(".")[0]].__file__ or "/").resolve()
         folder = file.parents[1] if file.name == "__init__.py" else file.parent
-        if folder in installed:
+        if file.suffix != ".py" or folder in installed:
             continue
-        for module in list(sys.modules.values()):
-            path = Path(getattr(module, "__file__", None) or "/")
-            if not path.is_absolute():  # of modules that no file holds, torch.ops for one
-                continue
-            path = path.resolve()
-            if path.suffix == ".py" and path.is_relative_to(folder) and not path.is_relative_to(package):
+        for path in loaded:
+            if path.is_relative_to(folder) and not path.is_relative_to(package):
                 found[path.relative_to(folder).as_posix()] = path.read_text()
     return found
 
@@ -88,8 +82,7 @@ def _install(texts: tuple[tuple[str, str], ...]) -> None:
             raise DataError(
                 f"a module of the study is called {name!r}, which is no .py file inside of its folder: rename it"
             )
-    # For this user alone, under a name that nobody can guess.
-    folder = Path(tempfile.mkdtemp(prefix="dflearn-modules-"))
+    folder = Path(tempfile.mkdtemp(prefix="dflearn-modules-"))  # private, under a name that nobody can guess
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, text in texts:
         write_whole(folder / name, text.encode())

@@ -6,8 +6,10 @@ import base64
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -35,23 +37,20 @@ class Record:
     """One finished run.
 
     Attributes:
-        config: the resolved config.
         metrics: name of a metric of `evaluate` → value, lower and upper end of its 95 % interval, on the test set.
         history: column → one value per epoch. `loss`, `gradient`, `validation_…` (regret on the relaxation), and
             seconds: `cpu_seconds` and `wall_seconds` of training alone, `validation_seconds` (CPU).
         seconds: CPU seconds: `epoch` (mean over the epochs after the first, in which code may be compiled), `labels`,
             `prepare` (the method's own set-up), `train`, `evaluate`; and on the wall clock: `epoch_wall`, `total_wall`.
         peak_megabytes: the largest resident memory of the process during the run.
-        solver: identity of the exact solver that labelled and judged.
-        training_solver: the solver inside the loss.
+        solver, training_solver: identity of the exact solver that labelled and judged; the solver inside the loss.
         machine: processor, versions of packages, commit, when it ended.
         notes: warnings for the reader of these metrics.
         chosen: by validation: the value of each tuned parameter, and the `epoch` whose weights were kept.
-        tried: one row per combination of tuned parameters: their values, `validation_absolute_regret` (NaN where training
-            diverged), `seconds_per_epoch`, and `error` where there was one.
-        regrets, optima: per test instance, float32 `(count,)`, in the order of the split; `None` in an export without
-            them.
-        ids: which instances these are, int32 `(count,)`.
+        tried: one row per combination of tuned parameters: their values, `validation_absolute_regret` (NaN if training
+            diverged), `seconds_per_epoch`, and the `error` if there was one.
+        regrets, optima, ids: per test instance, float32, float32 and int32 `(count,)`, in the order of the split; `None` in an
+            export without them.
     """
 
     config: RunConfig
@@ -73,25 +72,19 @@ class Record:
         return self.metrics[name][0]
 
     def as_dict(self, *, instances: bool = False) -> dict[str, Any]:
-        """Plain values for JSON; what is not a number is `None`. instances: with the arrays, as the base64 of their bytes."""
-        arrays = {name: getattr(self, name) for name in ARRAYS} if instances else {}
-        return {
-            "key": self.config.key,
-            "results_version": RESULTS_VERSION,
-            "config": self.config.as_dict(),
-            **{name: as_json(getattr(self, name)) for name in PLAIN},
-            **{
-                name: base64.b64encode(values.astype(ARRAYS[name]).tobytes()).decode()
-                for name, values in arrays.items()
-                if values is not None
-            },
-        }
+        """Plain values for JSON; NaN is `None`. instances: with the arrays, as the base64 of their bytes."""
+        identity = {"key": self.config.key, "results_version": RESULTS_VERSION, "config": self.config.as_dict()}
+        plain = {name: as_json(getattr(self, name)) for name in PLAIN}
+        arrays = {name: getattr(self, name) for name in ARRAYS if instances and getattr(self, name) is not None}
+        packed = {name: base64.b64encode(rows.astype(ARRAYS[name]).tobytes()).decode() for name, rows in arrays.items()}
+        return identity | plain | packed
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Record:
         """The inverse of `as_dict`, for any results version; the caller checks `key` and `results_version`."""
+        packed = {name: kind for name, kind in ARRAYS.items() if name in content}
         arrays: dict[str, Any] = {
-            name: np.frombuffer(base64.b64decode(content[name]), ARRAYS[name]) for name in ARRAYS if name in content
+            name: np.frombuffer(base64.b64decode(content[name]), kind) for name, kind in packed.items()
         }
         if len({len(array) for array in arrays.values()}) > 1:
             raise DataError("its arrays have different lengths")
@@ -110,17 +103,14 @@ def _number(value: float | None) -> float:
 
 
 def made_with(config: RunConfig) -> dict[str, str]:
-    """The version of the user's modules that a run imports, for its record; empty where it imports none."""
+    """The version of the user's modules that a run imports, if any, for its record."""
     return {"modules": digest_of(config.imports)} if config.imports else {}
 
 
 def outdated(records: Iterable[Record]) -> list[Record]:
-    """The runs made with another version of their modules, whose metrics the present code may not reproduce."""
-    return [
-        record
-        for record in records
-        if "modules" in record.machine and {"modules": record.machine["modules"]} != made_with(record.config)
-    ]
+    """The runs made with another version of their modules: the present code may not reproduce their metrics."""
+    dated = [record for record in records if "modules" in record.machine]
+    return [record for record in dated if {"modules": record.machine["modules"]} != made_with(record.config)]
 
 
 # -- the machine ----------------------------------------------------------------------------------------------------
@@ -139,13 +129,11 @@ def machine() -> dict[str, Any]:
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
-    """Package → version, of those that are installed."""
+    """Installed package → version."""
     versions = {}
     for package in packages:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -158,37 +146,34 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree; "-dirty" where the package's files differ from it."""
-    folder = Path(__file__).parents[1]
+    """The commit of the source tree, "-dirty" if the package's files differ from it."""
+
+    def git(*words: str) -> str:
+        folder = Path(__file__).parents[1]
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=folder).stdout.strip()
+
     try:
-        commit = _git(folder, "rev-parse", "--short", "HEAD")
-        return commit + ("-dirty" if _git(folder, "status", "--porcelain", "--", ".") else "")
+        dirty = git("status", "--porcelain", "--", ".")
+        return git("rev-parse", "--short", "HEAD") + ("-dirty" if dirty else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=folder).stdout.strip()
-
-
 class PeakMemory:
-    """The largest resident memory since this was made; on systems that cannot tell (all but Linux), since the start."""
+    """The largest resident memory of this process since the object was made; on other systems than Linux, since the start."""
 
     def __init__(self) -> None:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # the kernel's high-water mark starts anew
-            self._status: Path | None = Path("/proc/self/status")
-        except OSError:
-            self._status = None
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # resets the kernel's high-water mark
 
     def megabytes(self) -> float:
-        if self._status is not None:
-            for line in self._status.read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return round(int(line.split()[1]) / 1024, 1)
+        with suppress(OSError):
+            found = re.search(r"^VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+            if found is not None:
+                return round(int(found[1]) / 1024, 1)
         if os.name == "posix":
             import resource
 
             unit = 1024**2 if platform.system() == "Darwin" else 1024
             return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
-        return float("nan")
+        return math.nan

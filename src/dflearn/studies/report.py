@@ -1,4 +1,4 @@
-"""The report of a study: one page of its finished runs in words, tables and pictures."""
+"""The report of a study: one page of its finished runs, in words, tables and figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dflearn.studies.summary import (
 )
 
 CURVE = "validation_ratio_of_sums"
-CURVES = 8  # methods whose learning curves fit into one picture
+CURVES = 8  # learning curves in one figure
 NAMED = 3  # methods that a sentence names
 BASELINE = "MSE"
 SECONDS = "s/epoch"
@@ -35,12 +35,13 @@ SECONDS = "s/epoch"
 def results_table(
     found: Iterable[Ranking], metric: str, reference: figures.Reference | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: every method on every problem, least regret first, those that are not ranked after the others.
+    """Header and rows: every method on every problem, least regret first, then the methods without a rank.
 
-    reference: known regrets for a last column, "published". Cells are empty where something is not known.
+    reference: known regrets for a last column, "published". Unknown cells are empty.
     """
-    shown, known = metric.replace("_", " "), reference or {}
-    header = ["method", "problem", "seeds", shown, "rank", "behind the best", "above floor", SECONDS, "published"]
+    known = {} if reference is None else {key: f"{value:.2f}" for key, value in reference.items()}
+    header = ["method", "problem", "seeds", metric.replace("_", " "), "rank", "behind the best", "above floor", SECONDS]
+    shown = [(ranking, s) for ranking in found for s in ranking.all]
     rows = [
         [
             s.method,
@@ -48,23 +49,20 @@ def results_table(
             seed_list(s.seeds),
             with_deviation(s.regret, s.deviation, len(s.seeds)),
             "" if np.isnan(s.rank) else f"{s.rank:g}",
-            _behind(s, ranking),
+            "" if s.behind is None or s is ranking.best else _behind(*s.behind),
             "" if np.isnan(s.above_floor) else f"{s.above_floor:.4f}",
             f"{s.seconds:.3g}",
-            f"{known[s.problem, s.method]:.2f}" if (s.problem, s.method) in known else "",
         ]
-        for ranking in found
-        for s in ranking.all
+        for ranking, s in shown
     ]
-    columns = len(header) if any(row[-1] for row in rows) else -1
-    return header[:columns], [row[:columns] for row in rows]
+    published = [known.get((s.problem, s.method), "") for _, s in shown]
+    if any(published):
+        return [*header, "published"], [[*row, cell] for row, cell in zip(rows, published, strict=True)]
+    return header, rows
 
 
-def _behind(summary: MethodSummary, ranking: Ranking) -> str:
-    """ "0.0120 [0.0100, 0.0140]"; nothing for the best and for methods that are not ranked."""
-    if summary.behind is None or summary is ranking.best:
-        return ""
-    value, low, high = summary.behind
+def _behind(value: float, low: float, high: float) -> str:
+    """0.0120 [0.0100, 0.0140]"""
     return f"{value:.4f}" + ("" if np.isnan(low) else f" [{low:.4f}, {high:.4f}]").replace("-", "−")
 
 
@@ -91,8 +89,8 @@ def study_page(
 
     Args:
         warnings: shown first.
-        reference: problem and method → a published regret in this metric, shown beside that of the runs.
-        further: adds sections to the page, before the one that says where the numbers come from.
+        reference: problem and method → a published regret in this metric.
+        further: adds sections to the page before the last one.
     """
     some = _checked(records)
     summaries = summarize(some, metric)
@@ -105,13 +103,12 @@ def study_page(
     page.items((ranking.problem, _in_words(ranking)) for ranking in found)
     header, rows = _overall(found)
     if len(found) > 1 and rows:
-        page.text(f"Over all problems, the {len(rows)} methods that are ranked on every one of them, among themselves:")
+        page.text(f"The {len(rows)} methods that are ranked on every problem, compared over all problems:")
         page.table(header, rows)
-    left_out = _left_out(found)
-    if left_out:
+    if left_out := _left_out(found):
         page.text(
-            "Means over different seeds are means over different data. So on each problem the methods are compared on "
-            "seeds that they share, chosen for the most pairs. The table shows other methods without a rank:"
+            "Means over different seeds are means over different data. So the methods of a problem are compared on seeds that "
+            "they share, chosen for the most pairs. Other methods are in the table without a rank:"
         )
         page.items(left_out)
 
@@ -120,7 +117,7 @@ def study_page(
     page.text(legend(metric), faint=True)
 
     page.section("Regret against time")
-    page.text("Further down is better, further left is faster; nothing beats the dashed line in both.", faint=True)
+    page.text("Lower is better, further left is faster. No method beats the dashed line in both.", faint=True)
     label = f"test regret ({metric.replace('_', ' ')})"
     page.gallery((figures.trade_off(ranking.ranked, label), ranking.problem) for ranking in found)
 
@@ -128,23 +125,18 @@ def study_page(
     known = any((s.problem, s.method) in (reference or {}) for s in summaries)
     dashes = " Dashes: as published." if known else ""
     page.text(f"Means over the seeds; whiskers: one standard deviation between them.{dashes}", faint=True)
-    page.gallery(
-        (figures.regret_bars(ranking.ranked, label, reference=reference), ranking.problem) for ranking in found
-    )
+    bars = ((figures.regret_bars(ranking.ranked, label, reference=reference), ranking.problem) for ranking in found)
+    page.gallery(bars)
 
-    curves = {ranking.problem: _curves(ranking) for ranking in found}
-    if any(curves.values()):
+    curves = {ranking.problem: own for ranking in found if (own := _curves(ranking))}
+    if curves:
         page.section("While training")
         page.text(
             "Regret on the validation set after every epoch (ratio of sums, on the LP relaxation), means over the seeds. "
-            f"Where there are many methods, {BASELINE} and the {CURVES - 1} with the least test regret.",
+            f"Of many methods: {BASELINE} and the {CURVES - 1} with the least test regret.",
             faint=True,
         )
-        page.gallery(
-            (figures.learning_curves(own, "validation regret", width=4.7), problem)
-            for problem, own in curves.items()
-            if own
-        )
+        page.gallery((figures.learning_curves(own, "validation regret"), problem) for problem, own in curves.items())
     if further is not None:
         further(page)
     page.section("Where the numbers come from")
@@ -163,11 +155,9 @@ def _checked(records: Iterable[Record]) -> list[Record]:
 
 
 def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary], found: Sequence[Ranking]) -> str:
-    wins: defaultdict[str, list[str]] = defaultdict(list)
-    for ranking in found:
-        for s in ranking.ranked:
-            if s.rank == 1:
-                wins[s.method].append(s.problem)
+    wins = defaultdict[str, list[str]](list)
+    for winner in (s for ranking in found for s in ranking.ranked if s.rank == 1):
+        wins[winner.method].append(winner.problem)
     best = sorted(wins, key=lambda method: -len(wins[method]))
     least = "; ".join(f"{method} on {_listed(wins[method])}" for method in best)
     methods = _count(len({s.method for s in summaries}), "method")
@@ -178,7 +168,7 @@ def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary], found: 
 
 
 def _in_words(ranking: Ranking) -> str:
-    """One problem in a sentence or two: the best method, its gain, the others that may be as good, the quickest of them."""
+    """One problem in a sentence or two: the best method, its gain, the methods that may be as good, the fastest of these."""
     best, own = ranking.best, ranking.ranked
     text = f"{best.method} has the least regret, {with_deviation(best.regret, best.deviation, len(best.seeds))}"
     if len(own) > 1:
@@ -188,27 +178,26 @@ def _in_words(ranking: Ranking) -> str:
         text += f", {100 * (1 - best.regret / baseline.regret):.0f} % below {BASELINE}"
     if not np.isnan(best.above_floor):
         text += f"; {best.above_floor:.4f} above the floor"
-    # A paired interval that reaches zero: the runs cannot tell the two apart.
     close = [s for s in own if s is not best and s.behind is not None and s.behind.low <= 0]
     if close:
         more = [_count(len(close) - NAMED, "other")] if len(close) > NAMED else []
-        text += f". The runs do not tell it from {_listed([s.method for s in close[:NAMED]] + more)}"
-    quick = pareto_front(close)
-    if quick and quick[0].seconds < 0.8 * best.seconds:
-        text += f"; {quick[0].method} is {best.seconds / quick[0].seconds:.1f} times as fast"
+        text += f". Within chance of it: {_listed([s.method for s in close[:NAMED]] + more)}"
+    fast = pareto_front(close)
+    if fast and fast[0].seconds < 0.8 * best.seconds:
+        text += f"; {fast[0].method} is {best.seconds / fast[0].seconds:.1f} times as fast"
     return text + "."
 
 
 def _overall(found: Sequence[Ranking]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: mean rank and times best of the methods that are ranked on every problem, among themselves."""
+    """Header and rows: mean rank and times best of the methods that are ranked on every problem."""
     from scipy.stats import rankdata
 
     own = [{s.method: s for s in ranking.ranked} for ranking in found]
     everywhere = [method for method in own[0] if all(method in methods for methods in own)]
-    regrets = np.array([[methods[method].regret for method in everywhere] for methods in own])
-    seconds = np.array([[methods[method].seconds for method in everywhere] for methods in own])
     if not everywhere:
         return [], []
+    regrets = np.array([[methods[method].regret for method in everywhere] for methods in own])
+    seconds = np.array([[methods[method].seconds for method in everywhere] for methods in own])
     ranks = rankdata(regrets, axis=1)
     mean, wins = ranks.mean(0), (ranks == 1).sum(0)
     slower = np.exp(np.log(seconds / seconds.min(1, keepdims=True)).mean(0))
@@ -221,8 +210,7 @@ def _left_out(found: Iterable[Ranking]) -> list[tuple[str, str]]:
     lines = []
     for ranking in found:
         parts = [f"{s.method} ({_seeds(s.seeds)})" for s in ranking.apart]
-        if ranking.unused:
-            parts.append(f"{_count(ranking.unused, 'run')} of ranked methods with other seeds")
+        parts += [f"{_count(ranking.unused, 'run')} of ranked methods with other seeds"] if ranking.unused else []
         if parts:
             lines.append((ranking.problem, f"compared on {_seeds(ranking.seeds)}; left out: {', '.join(parts)}."))
     return lines
@@ -236,9 +224,9 @@ def legend(metric: str) -> str:
     """The meaning of the columns of `results_table`."""
     return (
         f"{metric.replace('_', ' ')}: {METRICS[metric]}; ± is the standard deviation between the seeds. "
-        "Behind the best: the mean difference to the best method, seed by seed, with its 95 % interval (instance by "
-        "instance where there is one seed). "
-        f"Above floor: Σ regret / Σ |optimum| less the same of {figures.FLOOR}, the best any predictor can do. "
+        "Behind the best: the mean difference to the best method, seed by seed (or for one seed instance by instance), with "
+        "its 95 % interval. "
+        "Above floor: Σ regret / Σ |optimum| less the same of deciding with E[y | x], which no predictor can beat. "
         f"{SECONDS}: CPU seconds of training per epoch, validation apart."
     )
 
@@ -251,17 +239,13 @@ def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-# -- pictures -------------------------------------------------------------------------------------------------------
-
-
 def _curves(ranking: Ranking) -> dict[str, list[float]]:
     """Method → mean validation regret after each epoch, of the methods to show."""
     own = ranking.all
     shown = own if len(own) <= CURVES else own[: CURVES - 1]
     curves = {}
     for s in (*shown, *(s for s in own if s.method == BASELINE and s not in shown)):
-        some = [curve for record in s.records if (curve := record.history.get(CURVE))]
-        if some:
+        if some := [curve for record in s.records if (curve := record.history.get(CURVE))]:
             curves[s.method] = np.mean([curve[: min(map(len, some))] for curve in some], axis=0).tolist()
     return curves
 
@@ -270,15 +254,12 @@ def _curves(ranking: Ranking) -> dict[str, list[float]]:
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
-    seen: defaultdict[str, set[Any]] = defaultdict(set)
-    versions: defaultdict[str, set[str]] = defaultdict(set)
+    seen, versions = defaultdict[str, set[Any]](set), defaultdict[str, set[str]](set)
+    for name in ("commit", "processor", "system", "python"):
+        seen[name] = {record.machine[name] for record in records if name in record.machine}
     for record in records:
-        machine = record.machine
-        for name in ("commit", "processor", "system", "python"):
-            seen[name] |= {machine[name]} if name in machine else set()
-        for package, version in machine.get("versions", {}).items():
+        for package, version in record.machine.get("versions", {}).items():
             versions[package].add(version)
-    for record in records:
         for name, value in asdict(record.config.settings).items():
             seen[name.replace("_", " ")].add(value)
     packages = ", ".join(f"{package} {_values(found)}" for package, found in versions.items())
@@ -286,7 +267,7 @@ def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
     facts = {
         "runs": str(len(records)),
         "problems": ", ".join(sorted({record.config.problem for record in records}, key=problem_order)),
-        "seeds": _values({record.config.seed for record in records}),
+        "seeds": seed_list({record.config.seed for record in records}),
         "exact solver": _values({record.solver for record in records}),
         "packages": packages,
         **{name: _values(found) for name, found in seen.items()},

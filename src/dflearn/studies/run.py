@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from dflearn.models import Scaled
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
 from dflearn.studies.config import RunConfig, problem_of
-from dflearn.studies.methods import Prepared, RunContext, load_plugins, method_named
+from dflearn.studies.methods import Judge, Prepared, RunContext, load_plugins, method_named
 from dflearn.studies.models import make_model
 from dflearn.studies.modules import import_modules
 from dflearn.studies.record import PeakMemory, Record, machine, made_with
@@ -39,16 +39,16 @@ DIGITS, HISTORY_DIGITS = 7, 4  # significant digits that a record keeps: of its 
 
 
 def run(config: RunConfig, cache: str | Path | None = None, raw: str | Path | None = None) -> Record:
-    """Carry out one run on one thread. Equal configs give equal figures, whatever ran before.
+    """Carry out one run on one thread. Equal configs give equal figures.
 
     Args:
-        cache: a folder that remembers exact solves of labels and evaluation, as of `dflearn.label`.
-        raw: a folder for ids, predictions, decisions and regrets of the test rows, in KEY.npz, with the key of the config.
+        cache: a folder for exact solves of labels and evaluation, as of `dflearn.label`.
+        raw: a folder for ids, predictions, decisions and regrets of the test set, in KEY.npz with the key of the config.
     """
     load_plugins()
     import_modules(config.imports)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # CPU time is the time of the work only where nothing waits for other threads
+    torch.set_num_threads(1)  # otherwise CPU time would include waiting for other threads
     try:
         return _run(config, cache, raw)
     finally:
@@ -72,9 +72,8 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
     watch.lap("labels")
 
     best, tried = None, []
-    names = [name for name, _ in config.tuning]
     for chosen in itertools.product(*(values for _, values in config.tuning)):
-        values = dict(zip(names, chosen, strict=True))  # empty where nothing is tuned
+        values = {name: value for (name, _), value in zip(config.tuning, chosen, strict=True)}  # empty without tuning
         parameters = {**dict(config.parameters), **values}
         context = RunContext(problem, train, config.seed, parameters, lambda: exact_solver(problem, config))
         prepared = method_named(config.method).prepare(context)
@@ -89,8 +88,8 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
         if config.tuning:
             data, solver = chosen_on
             trained.regret = Validation(data, prepared.last, solver)(trained.model)["validation_absolute_regret"]
-            row = {"validation_absolute_regret": _short(trained.regret), "seconds_per_epoch": trained.seconds}
-            tried.append({**values, **row})
+            seconds = _short(_typical(trained.history.column("cpu_seconds")))
+            tried.append({**values, "validation_absolute_regret": _short(trained.regret), "seconds_per_epoch": seconds})
         best = trained if best is None or trained.regret < best.regret else best
         watch.lap("train")
     if best is None:
@@ -99,22 +98,21 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
     evaluation = evaluate(best.model, problem, test, judge, cache=cache, progress=False)
     watch.lap("evaluate")
     if raw is not None:
-        _keep_raw(Path(raw) / f"{config.key}.npz", evaluation)
+        _write_raw(Path(raw) / f"{config.key}.npz", evaluation)
     columns = ("loss", "gradient", *best.clock.columns)
     rows = {name: [_short(row[name], HISTORY_DIGITS) for row in best.history.rows] for name in columns}
-    seconds = {
+    times = {
         "epoch": _short(_typical(rows["cpu_seconds"])),
         "epoch_wall": _short(_typical(rows["wall_seconds"])),
         **{name: round(spent, 3) for name, spent in watch.seconds.items()},
         "total_wall": round(time.perf_counter() - begun, 3),
     }
+    metrics = {name: (_short(one.value), _short(one.low), _short(one.high)) for name, one in evaluation.metrics.items()}
     return Record(
         config=config,
-        metrics={
-            name: (_short(one.value), _short(one.low), _short(one.high)) for name, one in evaluation.metrics.items()
-        },
+        metrics=metrics,
         history=rows,
-        seconds=seconds,
+        seconds=times,
         peak_megabytes=memory.megabytes(),
         solver=judge.identity,
         training_solver=best.prepared.solver,
@@ -128,8 +126,7 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
     )
 
 
-def _keep_raw(path: Path, evaluation: Evaluation) -> None:
-    """The arrays of an evaluation, in a file that is whole or not there."""
+def _write_raw(path: Path, evaluation: Evaluation) -> None:
     assert evaluation.predictions is not None
     assert evaluation.decisions is not None
     arrays: dict[str, Any] = {"predictions": evaluation.predictions.numpy(), "decisions": evaluation.decisions.numpy()}
@@ -139,7 +136,7 @@ def _keep_raw(path: Path, evaluation: Evaluation) -> None:
 
 
 def exact_solver(problem: Problem, config: RunConfig) -> Solver:
-    """A new exact solver of the problem's program: its own, or Gurobi where the config says so."""
+    """A new exact solver of the problem's program: its own, or Gurobi if the config says so."""
     if config.solver == "gurobi":
         from dflearn.solvers.gurobi import Gurobi
 
@@ -152,28 +149,17 @@ def exact_solver(problem: Problem, config: RunConfig) -> Solver:
 
 @dataclass
 class _Trained:
-    """A model, how it came about, and what was chosen for it; `regret` is that on the validation data, where tuned."""
-
     model: nn.Module
     prepared: Prepared
     history: History
     clock: _Clock
     chosen: dict[str, Any]
-    regret: float = math.inf
-
-    @property
-    def seconds(self) -> float:
-        """Of an epoch."""
-        return _short(_typical(self.history.column("cpu_seconds")))
+    regret: float = math.inf  # on the validation set, if parameters are tuned
 
 
 def _train(
-    config: RunConfig,
-    problem: Problem,
-    prepared: Prepared,
-    values: dict[str, Any],
-    watched: tuple[DecisionDataset, Solver],
-) -> _Trained:
+    config: RunConfig, problem: Problem, prepared: Prepared, values: dict[str, Any], watched: tuple[DecisionDataset, Solver]
+) -> _Trained:  # fmt: skip
     settings, features = config.settings, tuple(prepared.train.features.shape[1:])
     if config.model == "ridge":
         start = ridge_start(prepared.train)
@@ -202,16 +188,14 @@ def _train(
 
 
 class _Clock(Callback):
-    """Times each epoch's training apart from its validation, and remembers the weights of the best epoch.
+    """Times training and validation of each epoch separately, and keeps the weights of the best epoch.
 
     Args:
         data, solver: of the regret of each epoch.
-        judged_by: the criterion of the best epoch, or "start" to keep the weights before training; `None` if the last one is kept.
+        judged_by: the criterion of the best epoch, or "start" to keep the weights before training; `None` keeps the last ones.
     """
 
-    def __init__(
-        self, data: DecisionDataset, solver: Solver, judged_by: Literal["regret", "loss", "start"] | None
-    ) -> None:
+    def __init__(self, data: DecisionDataset, solver: Solver, judged_by: Judge | None) -> None:
         self.data, self.solver, self.judged_by = data, solver, judged_by
         self.columns = ["validation_absolute_regret", "validation_ratio_of_sums"]
         self.columns += ["validation_loss"] if judged_by == "loss" else []
@@ -227,7 +211,7 @@ class _Clock(Callback):
         self._mark()
 
     def _keep(self, run: Run, epoch: int, metrics: Mapping[str, Any]) -> None:
-        """Remember the weights, if they are the best so far; those of epoch 0 are the start's."""
+        """Keep the weights if they are the best so far; epoch 0 is before training."""
         value = metrics["validation_loss" if self.judged_by == "loss" else "validation_absolute_regret"]
         if not self.best_weights or (value < self.best and self.judged_by != "start"):
             self.best, self.best_epoch = value, epoch
@@ -251,11 +235,11 @@ class _Watch:
     """CPU seconds by name, from lap to lap."""
 
     def __init__(self) -> None:
-        self.seconds, self.last = Counter[str](), time.process_time()
+        self.seconds, self.last = defaultdict[str, float](float), time.process_time()
 
     def lap(self, name: str) -> None:
         now = time.process_time()
-        self.seconds[name] += now - self.last  # type: ignore[assignment]
+        self.seconds[name] += now - self.last
         self.last = now
 
 

@@ -1,8 +1,6 @@
-"""The store of a study: one SQLite file in which every finished run is one row, written in one transaction.
+"""The store of a study: one SQLite file. A finished run is one row, written in one transaction, so no crash leaves half of one.
 
-Whatever ends the process, `kill -9` or a power cut included, a run is either there whole or not at all.
-
-Finished runs leave it as tables (.csv, .parquet), or as whole records, a line each (.jsonl, .jsonl.gz, .jsonl.xz).
+Finished runs are exported as tables (.csv, .parquet), or as whole records, a line each (.jsonl, .jsonl.gz, .jsonl.xz).
 """
 
 from __future__ import annotations
@@ -16,11 +14,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from dflearn.errors import DataError, MissingExtraError, OptionError
+from dflearn.errors import DataError, OptionError, optional
 from dflearn.files import transaction, write_whole
 from dflearn.reading import LEAST, UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
@@ -29,8 +29,8 @@ from dflearn.studies.record import Record
 Kind = TypeVar("Kind", Record, RunConfig)
 FORMAT = 4  # of the tables below
 
-# Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs.
-# `asked` holds the runs that a study asked for: `place` in the last study (or NULL), the process that has it, and its failure.
+# Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs. `asked` holds
+# the runs that a study asked for: `place` in the last study (or NULL), the process that carries it out, and its failure.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, record TEXT NOT NULL);
@@ -43,7 +43,7 @@ IDLE = "began = NULL, process = NULL"
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended in an error: it is kept, shown, and repeated on request only."""
+    """A run that ended in an error. It is kept, shown, and repeated on request only."""
 
     config: RunConfig
     error: str
@@ -63,19 +63,18 @@ class Progress:
     missing: list[RunConfig]
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """The file of a study. Only one process, the driver, writes; any number may read meanwhile.
 
     Args:
-        path: made where it does not exist, unless `must_exist`.
+        path: a missing file is made, unless it `must_exist`.
     """
 
     def __init__(self, path: str | Path, *, must_exist: bool = False) -> None:
         self.path = Path(path)
         if must_exist and not self.path.exists():
             raise DataError(f"there is no study at {self.path}")
-        if not self.path.absolute().parent.is_dir():
-            raise DataError(f"the folder of {self.path} does not exist")
+        _check_folder(self.path)
         self.connection = sqlite3.connect(self.path, timeout=60)
         try:
             self.connection.execute("PRAGMA synchronous = FULL")
@@ -87,19 +86,17 @@ class Store:
             size = os.path.getsize(self.path) if self.path.exists() else 0  # ":memory:" is no file
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * size))
             kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"
-            if self.connection.execute(kinds).fetchone() != (0,):  # a view, say, that never ends
-                raise DataError(f"{self.path} cannot be used as a study: it holds more than tables; name another file")
+            if self.connection.execute(kinds).fetchone() != (0,):  # for example a view that never ends
+                raise sqlite3.DatabaseError("it holds more than tables")
             with self.connection:
                 self.connection.executescript(SCHEMA)
                 self.connection.execute(f"PRAGMA user_version = {FORMAT}")
-        except (sqlite3.DatabaseError, DataError) as error:
+        except sqlite3.DatabaseError as error:
             self.connection.close()
-            if isinstance(error, DataError):
-                raise
             raise DataError(f"{self.path} cannot be used as a study: {error}; name another file") from error
-
-    def __enter__(self) -> Store:
-        return self
+        except DataError:
+            self.connection.close()
+            raise
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
@@ -107,7 +104,7 @@ class Store:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def put(self, record: Record) -> None:
-        """Keep a finished run; a failure of the same run before is forgotten."""
+        """Keep a finished run, and forget an earlier failure of it."""
         config = record.config
         row = (config.key, config.question, RESULTS_VERSION, json.dumps(record.as_dict(instances=True)))
         with transaction(self.connection, self.path):
@@ -119,7 +116,7 @@ class Store:
             self._note(config, error=error, ended=time.time(), began=None, process=None)
 
     def put_wanted(self, configs: Sequence[RunConfig]) -> None:
-        """The runs that the study asks for now; `progress` reports them."""
+        """The runs that the study now asks for; `progress` reports them."""
         with transaction(self.connection, self.path):
             self.connection.execute("UPDATE asked SET place = NULL")
             for place, config in enumerate(configs):
@@ -130,7 +127,7 @@ class Store:
             self._note(config, began=time.time(), process=os.getpid())
 
     def clear_running(self) -> None:
-        """Forget the runs that this driver, or a killed one, had begun."""
+        """Forget the runs that this driver, or a killed one, had started."""
         rows = list(self._rows("SELECT key, process FROM asked WHERE process IS NOT NULL"))
         gone = [(key,) for key, process in rows if process == os.getpid() or not _alive(process)]
         with transaction(self.connection, self.path):
@@ -155,27 +152,20 @@ class Store:
         return next(self._rows(question, values), None)
 
     def get(self, config: RunConfig) -> Record | None:
-        """The finished run of this config, or else one that differs in nothing but the exact solver."""
+        """The finished run of this config, or one that differs only in the exact solver."""
         text = "SELECT record FROM runs WHERE question = ? AND results_version = ? ORDER BY key != ?, key"
         row = self._first(text, (config.question, RESULTS_VERSION, config.key))
         return None if row is None else _read(self.path, Record, row[0])
 
     def has(self, config: RunConfig) -> bool:
-        row = self._first(
-            "SELECT 1 FROM runs WHERE question = ? AND results_version = ?", (config.question, RESULTS_VERSION)
-        )
-        return row is not None
+        text = "SELECT 1 FROM runs WHERE question = ? AND results_version = ?"
+        return self._first(text, (config.question, RESULTS_VERSION)) is not None
 
     def records(self) -> list[Record]:
         """Every finished run of this results version, by problem, method and seed."""
         rows = self._rows("SELECT record FROM runs WHERE results_version = ?", (RESULTS_VERSION,))
         records = [_read(self.path, Record, text) for (text,) in rows]
         return sorted(records, key=lambda r: (r.config.problem, r.config.method, r.config.seed, r.config.key))
-
-    def failures(self) -> list[Failure]:
-        rows = self._rows("SELECT key, config, error FROM asked WHERE error IS NOT NULL ORDER BY ended")
-        found = [(key, Failure(_read(self.path, RunConfig, config), error)) for key, config, error in rows]
-        return [failure for key, failure in found if failure.config.key == key]  # others are of an old results version
 
     def failure(self, config: RunConfig) -> Failure | None:
         row = self._first("SELECT error FROM asked WHERE key = ? AND error IS NOT NULL", (config.key,))
@@ -200,13 +190,13 @@ class Store:
     # -- out and in ---------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path, *, instances: bool = False) -> int:
-        """Write every finished run to a file, as `write_records` does, and return how many there are."""
+        """Write every finished run to a file with `write_records`, and return how many there are."""
         records = self.records()
         write_records(path, records, instances=instances)
         return len(records)
 
     def import_lines(self, path: str | Path) -> int:
-        """Take the runs of an exported .jsonl file that are not here yet, and return how many."""
+        """Add the missing runs of an exported .jsonl file, and return how many."""
         new = [record for record in read_lines(path) if not self.has(record.config)]
         for record in new:
             self.put(record)
@@ -214,22 +204,20 @@ class Store:
 
 
 def store_of(study: Path) -> Path:
-    """The store that belongs to a TOML file; a store, or an export, stands for itself."""
+    """The store of a TOML file; a store or an export stands for itself."""
     return study.with_suffix(".sqlite") if study.suffix == ".toml" else study
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Every finished run of this results version in a store, or in a .jsonl file (.gz, .xz) that was exported from one."""
-    if ending_of(path) is not None:
-        if not Path(path).exists():
-            raise DataError(f"there is no study at {path}")
+    """Every finished run of this results version in a store or in an exported .jsonl file (.gz, .xz)."""
+    if ending_of(path) is not None and Path(path).exists():
         return read_lines(path)
     with Store(path, must_exist=True) as store:
         return store.records()
 
 
 def _read(path: Path, kind: type[Kind], text: str) -> Kind:
-    """A record or a config as the tables hold it."""
+    """A record or a config from the text in a table."""
     try:
         return kind.from_dict(json.loads(text))
     except UNREADABLE as error:
@@ -252,14 +240,11 @@ def _alive(process: int) -> bool:
 
 # -- finished runs as files ---------------------------------------------------------------------------------------------
 
-# Ending → how bytes are packed and unpacked; the same content gives the same file.
-LINES: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
-    ".jsonl": (bytes, bytes),
-    ".jsonl.gz": (lambda content: gzip.compress(content, mtime=0), lambda packed: unpack(packed, "gzip")),
-    ".jsonl.xz": (
-        lambda content: lzma.compress(content, preset=9 | lzma.PRESET_EXTREME),
-        lambda packed: unpack(packed, "xz"),
-    ),
+# Ending → how to pack bytes, and what `unpack` calls it; the same content gives the same file.
+LINES: dict[str, tuple[Callable[[bytes], bytes], Literal["gzip", "xz"] | None]] = {
+    ".jsonl": (bytes, None),
+    ".jsonl.gz": (partial(gzip.compress, mtime=0), "gzip"),
+    ".jsonl.xz": (partial(lzma.compress, preset=9 | lzma.PRESET_EXTREME), "xz"),
 }
 
 
@@ -269,10 +254,10 @@ def ending_of(path: str | Path) -> str | None:
 
 
 def write_records(path: str | Path, records: Sequence[Record], *, instances: bool = False) -> None:
-    """Write runs to a .csv, .parquet or .jsonl file; .jsonl.gz and .jsonl.xz are the last one compressed.
+    """Write runs to a .csv, .parquet or .jsonl file (compressed: .jsonl.gz, .jsonl.xz).
 
-    The first two are tables with a column per setting, parameter and metric. The third holds whole records, a line each,
-    and with `instances` also the figures of single instances; `read_lines` reads it.
+    A table has a column per setting, parameter and metric. A .jsonl file holds whole records, a line each, with `instances`
+    also the figures of single instances; `read_lines` reads it.
     """
     path = Path(path)
     kind, ending = path.suffix.lower(), ending_of(path)
@@ -284,12 +269,14 @@ def write_records(path: str | Path, records: Sequence[Record], *, instances: boo
     elif kind == ".parquet":
         content = _parquet(records)
     else:
-        raise OptionError(
-            f"the name of an export ends in .csv, .parquet or .jsonl (.jsonl.gz, .jsonl.xz), got {path.name!r}"
-        )
+        raise OptionError(f"an export ends in .csv, .parquet or .jsonl (.jsonl.gz, .jsonl.xz), got {path.name!r}")
+    _check_folder(path)
+    write_whole(path, content)
+
+
+def _check_folder(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise DataError(f"the folder of {path} does not exist")
-    write_whole(path, content)
 
 
 def read_lines(path: str | Path) -> list[Record]:
@@ -297,9 +284,9 @@ def read_lines(path: str | Path) -> list[Record]:
     ending = ending_of(path)
     if ending is None:
         raise OptionError(f"an export of whole records ends in {', '.join(LINES)}, got {Path(path).name!r}")
-    packed = Path(path).read_bytes()
+    packed, form = Path(path).read_bytes(), LINES[ending][1]
     try:
-        lines = LINES[ending][1](packed).decode().splitlines()
+        lines = (packed if form is None else unpack(packed, form)).decode().splitlines()
     except UNREADABLE as error:
         raise DataError(f"{path} is damaged, or no {ending} file: {error}") from error
     found = []
@@ -316,12 +303,7 @@ def read_lines(path: str | Path) -> list[Record]:
 def flat(record: Record) -> dict[str, Any]:
     """A record as one row of a table, without its history and single instances."""
     config = record.config
-    row: dict[str, Any] = {
-        "problem": config.problem,
-        "method": config.method,
-        "seed": config.seed,
-        "model": config.model,
-    }
+    row: dict[str, Any] = {name: getattr(config, name) for name in ("problem", "method", "seed", "model")}
     row |= {f"parameter_{name}": value for name, value in config.parameters}
     row |= {f"chosen_{name}": value for name, value in record.chosen.items()}
     row |= {f"option_{name}": str(value) for name, value in (*config.problem_options, *config.model_options)}
@@ -336,7 +318,7 @@ def flat(record: Record) -> dict[str, Any]:
 
 
 def _columns(records: Iterable[Record]) -> dict[str, list[Any]]:
-    """Name → a value per record; `None` where a record has none."""
+    """Name → a value per record, or `None`."""
     rows = [flat(record) for record in records]
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
@@ -348,17 +330,13 @@ def _csv(records: Iterable[Record]) -> bytes:
 
 
 def _parquet(records: Iterable[Record]) -> bytes:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("a Parquet file needs the package pyarrow: pip install 'dflearn[parquet]'") from error
+    pyarrow, parquet = (optional(name, "parquet", "a Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
     columns = _columns(records)
     for name, values in columns.items():
-        # A parameter may be a number for one method and a word for another: a column has one type, so it becomes text.
+        # A parameter may be a number for one method and a word for another. A column has one type, so it becomes text.
         kinds = {type(value) for value in values if value is not None}
         if not kinds <= {int, float} and len(kinds) > 1:
             columns[name] = [None if value is None else str(value) for value in values]
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    parquet.write_table(pyarrow.table(columns), buffer)
     return buffer.getvalue()

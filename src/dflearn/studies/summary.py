@@ -26,12 +26,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One method on one problem: its runs, one per seed, and means and standard deviations over them.
-
-    A standard deviation is that between the seeds, and 0 for a single one.
+    """One method on one problem: its runs, one per seed, with means and standard deviations over the seeds (0 for one seed).
 
     Attributes:
-        metric: which regret `regret` and `deviation` are.
+        metric: the regret in `regret` and `deviation`.
         records: in the order of the seeds.
         rank: 1 for the least regret on the problem; equal regrets share the mean of their places. NaN: not ranked.
         behind: this method's regret less that of the best one, paired; `None`: not ranked.
@@ -49,7 +47,7 @@ class MethodSummary:
         return tuple(record.config.seed for record in self.records)
 
     def values(self, metric: str) -> np.ndarray:
-        """A metric on the test set, one value per seed, `(seeds,)`."""
+        """One value per seed, `(seeds,)`."""
         return np.array([record.metric(metric) for record in self.records])
 
     def mean_of(self, metric: str) -> float:
@@ -77,21 +75,20 @@ class MethodSummary:
 
     @property
     def above_floor(self) -> float:
-        """Σ regret / Σ |optimum| less the same of deciding with E[y | x]; NaN where that is not known."""
+        """Σ regret / Σ |optimum| less the same of deciding with E[y | x]; NaN if that is unknown."""
         if not all("floor_ratio_of_sums" in record.metrics for record in self.records):
             return float("nan")
         return self.mean_of("ratio_of_sums") - self.mean_of("floor_ratio_of_sums")
 
     def on(self, seeds: Iterable[int]) -> MethodSummary:
         """The same with the runs of these seeds alone."""
-        kept = set(seeds)
-        return replace(self, records=tuple(record for record in self.records if record.config.seed in kept))
+        return replace(self, records=tuple(record for record in self.records if record.config.seed in set(seeds)))
 
 
 def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list[MethodSummary]:
     """One summary per problem and method over all its seeds, ordered by problem and then by regret.
 
-    Runs of a method that differ in settings or parameters are kept apart, and named with what differs.
+    Runs of a method with different settings or parameters get a summary each; its name says what differs.
     """
     runs: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     distinct = {record.config.question: record for record in records}  # exact solvers answer the same question alike
@@ -107,9 +104,9 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
 
 
 def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
-    """Each record with the names of its problem and its method, to which is added what differs between runs.
+    """Each record with the names of its problem and method, and in brackets what differs between runs.
 
-    Runs on other data are runs of another problem; runs in other settings, or with other parameters, of another method.
+    Other data make another problem; other settings or parameters make another method.
     """
     values = defaultdict[tuple[str, str, str], set[Any]](set)  # problem, method or nothing, and choice → its values
     for record in records:
@@ -118,7 +115,7 @@ def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
             values[config.problem, "" if name in config.data_choices else config.method, name].add(value)
 
     def differing(config: RunConfig, method: str) -> str:
-        """ " (noise=0)", say; empty where the runs do not differ."""
+        """For example " (noise=0)"; empty if the runs do not differ."""
         words = [
             f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
             for name, value in config.choices.items()
@@ -145,10 +142,9 @@ class Ranking:
     """The methods of one problem, compared on the same seeds.
 
     Attributes:
-        seeds: those that are compared.
         ranked: the methods that ran with all of these seeds, over these alone, with ranks; least regret first.
-        apart: the other methods, over whichever seeds they have, without ranks.
-        unused: how many runs of the ranked methods have other seeds.
+        apart: the other methods, over the seeds that they have, without ranks.
+        unused: the number of runs of the ranked methods with other seeds.
     """
 
     problem: str
@@ -167,7 +163,7 @@ class Ranking:
 
 
 def rankings(summaries: Iterable[MethodSummary]) -> list[Ranking]:
-    """One ranking per problem: means over different seeds are means over different data, so seeds are shared."""
+    """One ranking per problem, on shared seeds, since means over different seeds are means over different data."""
     by_problem: defaultdict[str, list[MethodSummary]] = defaultdict(list)
     for summary in summaries:
         by_problem[summary.problem].append(summary)
@@ -181,12 +177,10 @@ def _ranking(problem: str, summaries: Sequence[MethodSummary]) -> Ranking:
     chosen = [s for s in summaries if seeds <= set(s.seeds)]
     shared = sorted((s.on(seeds) for s in chosen), key=lambda s: s.regret)
     places = rankdata([s.regret for s in shared])
-    ranked = [
-        replace(s, rank=float(place), behind=paired(s, shared[0])) for s, place in zip(shared, places, strict=True)
-    ]
-    apart = sorted((s for s in summaries if s not in chosen), key=lambda s: s.regret)
+    ranked = tuple(replace(s, rank=float(k), behind=paired(s, shared[0])) for s, k in zip(shared, places, strict=True))
+    apart = tuple(sorted((s for s in summaries if s not in chosen), key=lambda s: s.regret))
     unused = sum(len(s.records) for s in chosen) - len(chosen) * len(seeds)
-    return Ranking(problem, tuple(sorted(seeds)), tuple(ranked), tuple(apart), unused)
+    return Ranking(problem, tuple(sorted(seeds)), ranked, apart, unused)
 
 
 def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
@@ -196,7 +190,7 @@ def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
     """
     sets = [frozenset(seeds) for seeds in of_methods]
     candidates = set(sets)
-    for one in set(sets):
+    for one in sets:
         candidates |= {one & other for other in candidates}
 
     def worth(seeds: frozenset[int]) -> tuple[int, int, list[int]]:
@@ -208,10 +202,7 @@ def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
 
 
 def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
-    """The regret of a less that of b, both with the same seeds, with its 95 % interval.
-
-    Over the seeds where there are several. Over the test instances where there is one and the records hold them.
-    """
+    """The regret of a less that of b on the same seeds, with its 95 % interval: over several seeds, or over one seed's instances."""
     if len(a.seeds) > 1 or a.method == b.method:
         return estimates.mean(a.values(a.metric) - b.values(b.metric), CONFIDENCE)
     (one,), (other,) = a.records, b.records
@@ -219,57 +210,50 @@ def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
     if one.regrets is None or other.regrets is None or one.optima is None:
         return difference
     apart, size = one.regrets.astype(float) - other.regrets, np.abs(one.optima.astype(float))
+    kept = size > ZERO * size.mean()
     if a.metric == "mean_of_ratios":
-        kept = size > ZERO * size.mean()
         around = estimates.mean(apart[kept] / size[kept], CONFIDENCE)
     elif a.metric == "ratio_of_sums":
         around = estimates.ratio_of_sums(apart, size, CONFIDENCE)
-    elif a.metric == "absolute_regret":
-        around = estimates.mean(apart, CONFIDENCE)
     else:
-        return difference
-    return Estimate(difference.value, around.low, around.high)
+        around = estimates.mean(apart, CONFIDENCE) if a.metric == "absolute_regret" else difference
+    return difference._replace(low=around.low, high=around.high)
 
 
 def runs_of(study: Path) -> tuple[list[Record], list[str]]:
-    """The finished runs of a study, by its TOML file, store or export, with notes on what is missing, old or left out."""
+    """The finished runs of a study (a TOML file, store or export), with notes on missing, old and left-out runs."""
     path = store_of(study)
     records, notes = read_records(path), []
     if study.suffix == ".toml" and study.exists():
         wanted = {config.question for config in read_study(study).runs()}
         kept = [record for record in records if record.config.question in wanted]
         if others := len(records) - len(kept):
-            notes = [f"{others} runs of the store are not of this study, as its file is now, and are left out."]
+            notes = [f"{others} runs of the store are left out, because {study} does not ask for them (any more)."]
         records, notes = kept, [*notes, *notes_on(kept)]
     if ending_of(path) is None:
         with Store(path, must_exist=True) as store:
             progress = store.progress()
         if absent := len(progress.missing) + len(progress.running):
-            notes.append(f"Not finished: {absent} of the study's runs are not there yet.")
+            notes.append(f"{absent} runs of the study have not finished yet.")
         notes += ["Failed: {run}: {error}".format(**one.as_dict()) for one in progress.failed]
     return records, notes
 
 
 def notes_on(records: Sequence[Record]) -> list[str]:
-    """`left_out_lines`, and a warning where modules of the study have changed since a run was made."""
-    notes = left_out_lines(records)
+    """Per problem, how many instances the ratios leave out; and a warning if modules of the study have changed since a run."""
+    left_out = {(record.config.problem, note) for record in records for note in record.notes if ZERO_OPTIMUM in note}
+    notes = [f"{problem}: {note}" for problem, note in sorted(left_out)]
     if old := outdated(records):
         modules = ", ".join(dict.fromkeys(name for record in old for name in record.config.imports))
         notes.append(
-            f"warning: {len(old)} of these runs were made before {modules} changed, the first is {old[0].config}. They are kept "
-            "as they are: name another store, with --store, to run them anew"
+            f"warning: {len(old)} of these runs are older than the present {modules}, the first is {old[0].config}. To run "
+            "them again, name another store: --store NEW.sqlite"
         )
     return notes
 
 
-def left_out_lines(records: Iterable[Record]) -> list[str]:
-    """Per problem, how many instances the ratios leave out; shown beside the ratios."""
-    notes = {(str(record.config.problem), note) for record in records for note in record.notes if ZERO_OPTIMUM in note}
-    return [f"{problem}: {note}" for problem, note in sorted(notes)]
-
-
 def pareto_front(summaries: Iterable[MethodSummary]) -> list[MethodSummary]:
-    """Those that no other beats in both time and regret, fastest first."""
+    """The methods that no other beats in both time and regret, fastest first."""
     front: list[MethodSummary] = []
     for summary in sorted(summaries, key=lambda s: (s.seconds, s.regret)):
         if not front or summary.regret < front[-1].regret:
@@ -296,4 +280,4 @@ def seeds_in_words(summaries: Iterable[MethodSummary]) -> str:
     counts = sorted({len(summary.seeds) for summary in summaries})
     if counts == [1]:
         return "one seed each"
-    return f"{counts[0]} seeds each" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds each"
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + " seeds each"

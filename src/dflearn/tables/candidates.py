@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,18 +13,28 @@ from torch import Tensor, nn
 from dflearn.data import DecisionDataset
 from dflearn.losses.base import Loss
 from dflearn.program import Program
-from dflearn.tables import boosting, stack, tuning
-from dflearn.tables.combination import Combination
+from dflearn.tables import linear, stack
 from dflearn.tables.cross_fitting import Candidate, CrossFit
-from dflearn.tables.demand import LEVELS, critical_ratios
-from dflearn.tables.forecasters import BLEND, YOURS, Boosting, LinearQuantile
-from dflearn.tables.linear import after_model, corrected, ridge_start, units_of
+from dflearn.tables.demand import LEVELS, Scenarios, critical_ratios, scenario_count, typical
+from dflearn.tables.forecasters import BLEND, YOURS, Boosting, Combination, LinearQuantile
+from dflearn.tables.linear import Start, after_model, corrected, ridge_start, units_of
 from dflearn.tables.methods import Amount, make_loss
 
-STACK, TREES, QUANTILE, SHIFTED = "stack", "focused boosting", "quantile", "shifted"
+STACK, TREES, QUANTILE, SHIFTED, SCENARIOS = "stack", "focused boosting", "quantile", "shifted", "scenarios"
 SHARES = (0.25, 0.5, 0.75)  # of trees in a blend with a linear forecast
+CONVEX = ("smoothed-spo+", "smoothed-spo+mse")  # from whose end SCE goes on
 HALF = 0.5  # of the way from the base to a decision-focused model, tried too
 SMOOTHING = 0.3  # μ of the linear model and of boosting, relative to that at which errors move a decision by its size
+
+
+def judged_often(program: Program, losses: Sequence[str], forecasters: int) -> int:
+    """About how many candidates are decided with exactly on all rows left out."""
+    several = 1 if program.is_integer else 3  # variants of a model
+    focused = several + 2 * len(losses) * several + 2 * several
+    return forecasters + 1 + several + focused
+
+
+Parts = dict[str, nn.Module]
 
 
 class Candidates:
@@ -34,6 +44,7 @@ class Candidates:
         self.fit, self.program = fit, program
         self.settled = program.predicts_rows or program.recourse is not None
         self.size = program.n + len(program.b) + len(program.h)
+        self.runs: dict[tuple[str, bytes], list[Tensor]] = {}  # weights after the phases, by loss and rows
 
     # -- ordinary -------------------------------------------------------------------------------------------------
 
@@ -43,29 +54,19 @@ class Candidates:
         fit.cross_fit()
         names, forecasts = list(fit.crossed), torch.stack(list(fit.crossed.values()))
         trees = [name != YOURS and next(one for one in fit.forecasters if one.name == name).trees for name in names]
-        found = []
-        for i, name in enumerate(names):
-            alone = torch.zeros(len(names), dtype=torch.float64)
-            alone[i] = 1.0
-            found += fit.judged([self._blend(name, alone, forecasts, trees[i])])
-        if len(names) > 1:
-            weights = self._weights(forecasts, trees)
-            blends = [self._blend(BLEND, weight, forecasts, bool(weight[trees].any())) for weight in weights]
-            kept = fit.judged(blends)
-            found.append(min(kept, key=lambda one: one.mean))
-        return found
 
-    def _blend(self, name: str, weight: Tensor, forecasts: Tensor, trees: bool) -> Candidate:
-        fit = self.fit
-        left_out = fit.after(torch.einsum("m,mrp->rp", weight, forecasts))
-        shares = {one: share for one, share in zip(fit.crossed, weight.tolist(), strict=True) if share}
-        return Candidate(
-            name,
-            left_out,
-            lambda rows: fit.combination(fit.parts(rows), weight),
-            trees=trees,
-            detail={"weights": shares},
-        )
+        def blend(name: str, weight: Tensor) -> Candidate:
+            left_out = fit.after(torch.einsum("m,mrp->rp", weight, forecasts))
+            detail = {"weights": {one: share for one, share in zip(names, weight.tolist(), strict=True) if share}}
+            build = lambda rows: fit.combination(fit.parts(rows), weight)  # noqa: E731
+            return Candidate(name, left_out, build, trees=bool(weight[trees].any()), detail=detail)
+
+        alone = torch.eye(len(names), dtype=torch.float64)
+        found = [one for i, name in enumerate(names) for one in fit.judged([blend(name, alone[i])])]
+        if len(names) > 1:
+            blends = fit.judged([blend(BLEND, weight) for weight in self._weights(forecasts, trees)])
+            found.append(min(blends, key=lambda one: one.mean))
+        return found
 
     def _weights(self, forecasts: Tensor, trees: list[bool]) -> Iterator[Tensor]:
         """Weights of blends: those of least squared error, and shares of the best trees beside the best other forecast."""
@@ -80,28 +81,39 @@ class Candidates:
         factor = np.linalg.cholesky(gram + 1e-9 * np.trace(gram) * np.eye(count) + np.ones((count, count)))
         least = nnls(factor.T, np.linalg.solve(factor, np.ones(count)))[0]  # min aᵀ gram a + (Σ a − 1)², up to scale
         yield torch.tensor(least / least.sum())
-        errors = np.diag(gram)
         if any(trees) and not all(trees):
-            best = [
-                min((i for i in range(count) if trees[i] is kind), key=lambda i: errors[i]) for kind in (False, True)
-            ]
-            for share in SHARES:
-                weight = torch.zeros(count, dtype=torch.float64)
-                weight[best[0]], weight[best[1]] = 1 - share, share
-                yield weight
+            of_kind = lambda kind: np.where(np.array(trees) == kind, np.diag(gram), np.inf).argmin()  # noqa: E731
+            alone = torch.eye(count, dtype=torch.float64)
+            yield from ((1 - share) * alone[of_kind(False)] + share * alone[of_kind(True)] for share in SHARES)
 
     # -- predicted right-hand sides -------------------------------------------------------------------------------
 
     def quantiles(self, ordinary: list[Candidate]) -> list[Candidate]:
-        """Forecasts of the level that costs least: linear, boosted, and ordinary ones shifted by a quantile of their errors."""
+        """Forecasts of the level that costs least: ordinary ones shifted by a quantile of their errors, linear, and boosted."""
         fit, known = self.fit, critical_ratios(self.program)
         levels: list[Any] = list(LEVELS) if known is None else [known.tolist()]
         found = [one for base in ordinary for one in fit.judged(list(self._shifted(base, levels)))]
-        linear = fit.judged([self._level(LinearQuantile(level)) for level in levels])
-        found += linear
-        best = float(np.mean(min(linear, key=lambda one: one.mean).detail["level"]))
-        found += fit.judged([self._level(Boosting("boosted quantile", fit.settings.seed, level=best))])
-        return found
+        level = min(found, key=lambda one: one.mean).detail["level"]
+        found += fit.judged([self._level(LinearQuantile(level))])
+        return found + fit.judged([self._level(Boosting("boosted quantile", fit.settings.seed, level=level))])
+
+    def scenarios(self, ordinary: list[Candidate]) -> list[Candidate]:
+        """Decisions for typical errors on rows left out, around the ordinary forecast of the least error; for a row, errors of the
+        other windows."""
+        fit, count = self.fit, min(scenario_count(self.program), *(len(own) for own in self.fit.windows))
+        if not count or len(fit.windows) < 2:
+            return []
+        unit, every = units_of(fit.truth), np.arange(len(fit.truth))
+        base = min(ordinary, key=lambda one: float(((one.forecasts - fit.truth) / unit).square().mean()))
+        errors, weight = fit.truth - base.forecasts, fit.weights_of(base)
+        regrets = np.empty(len(errors))
+        for own in fit.windows:
+            fit.progress.pass_by(f"deciding with {SCENARIOS}")
+            solver = Scenarios(fit.solver, typical(errors[np.setdiff1d(every, own)], count))
+            regrets[own] = fit.judge.regrets_in(own, base.forecasts, solver)
+        build = lambda rows: fit.combination(fit.parts(rows), weight, errors=typical(errors, count))  # noqa: E731
+        detail = {"of": base.name, "scenarios": count}
+        return [Candidate(SCENARIOS, base.forecasts, build, "task", base.trees, detail, regrets)]
 
     def _level(self, forecaster: LinearQuantile | Boosting) -> Candidate:
         fit = self.fit
@@ -159,65 +171,75 @@ class Candidates:
 
     def linear(self, name: str, base: Candidate) -> list[Candidate]:
         """A linear model trained with a loss from ridge, after each phase, and the middle between it and the base."""
-        fit, settings = self.fit, self.fit.settings
-        after_convex = name == "sce" and "smoothed-spo+" in settings.losses
+        convex = next((one for one in CONVEX if name == "sce" and one in self.fit.settings.losses), None)
+        count, variant = self._variants(name, lambda rows: self._trained(name, convex, rows), base, name, base.trees)
+        whole = self.fit.judged([variant(phase, 1.0) for phase in range(count)])
+        best = min(whole, key=lambda one: one.mean, default=None)
+        return whole if best is None else whole + self.fit.judged([variant(best.detail["phase"], HALF)])
 
-        def trained(rows: np.ndarray) -> list[tuple[Tensor, Tensor]]:
-            return self._trained("smoothed-spo+" if after_convex else name, name if after_convex else None, rows)
+    def _variants(
+        self, name: str, trained: Callable[[np.ndarray], list[Parts]], base: Candidate, loss: str, trees: bool
+    ) -> tuple[int, Callable[[int, float], Candidate]]:
+        """How many phases a training has whose models are each a sum of parts; and the candidate way · model + (1 − way) · base.
+
+        trees: whether candidates on the way to the base count as trees.
+        """
+        fit = self.fit
 
         def compute() -> dict[str, Any]:
             by_fold = []
             for number, fold in enumerate(fit.folds):
                 fit.progress.pass_by(f"{name}, fold {number + 1} of {len(fit.folds)}")
-                x = fit.rows.x[fold.own]
-                by_fold.append([x @ weight.T + bias for weight, bias in trained(fold.fit)])
+                x, models = fit.rows.x[fold.own], trained(fold.fit)
+                with torch.no_grad():
+                    by_fold.append([torch.stack([part(x) for part in parts.values()]).sum(0) for parts in models])
             count = min(map(len, by_fold))
             return {"forecasts": [torch.cat([fold[i] for fold in by_fold]) for i in range(count)]}
 
-        found = fit.stored(f"linear {name}", compute)["forecasts"]
-        made: dict[bytes, list[tuple[Tensor, Tensor]]] = {}
+        found = fit.stored(f"focused {name}", compute)["forecasts"]
+        made: dict[bytes, list[Parts]] = {}
 
         def build(rows: np.ndarray, phase: int, way: float) -> Combination:
             key = rows.tobytes()
             made[key] = made.get(key) or trained(rows)
-            weight, bias = made[key][min(phase, len(made[key]) - 1)]
-            return self._mixed({name: _as_module(weight, bias)}, way, base, rows)
+            parts = made[key][min(phase, len(made[key]) - 1)]
+            weight = torch.cat([torch.full((len(parts),), way).double(), (1 - way) * fit.weights_of(base)])
+            rest = fit.parts(rows) if way < 1 else dict.fromkeys(fit.crossed, nn.Identity())
+            return fit.combination({**parts, **rest}, weight)
 
         def variant(phase: int, way: float) -> Candidate:
             left_out = way * fit.after(found[phase]) + (1 - way) * base.forecasts
-            of = {"phase": phase, "way": way}
-            return Candidate(name, left_out, partial(build, phase=phase, way=way), name, base.trees and way < 1, of)
+            of, make = {"phase": phase, "way": way}, partial(build, phase=phase, way=way)
+            return Candidate(name, left_out, make, loss, trees and (way < 1 or name == TREES), of)
 
-        whole = fit.judged([variant(phase, 1.0) for phase in range(len(found))])
-        best = min(whole, key=lambda one: one.mean, default=None)
-        return whole if best is None else whole + fit.judged([variant(best.detail["phase"], HALF)])
+        return len(found), variant
 
-    def _mixed(self, own: Mapping[str, nn.Module], way: float, base: Candidate, rows: np.ndarray) -> Combination:
-        """The sum of these parts beside the base, way · parts + (1 − way) · base."""
-        weight = torch.cat([torch.full((len(own),), way).double(), (1 - way) * self.fit.weights_of(base)])
-        rest = self.fit.parts(rows) if way < 1 else dict.fromkeys(self.fit.crossed, nn.Identity())
-        return self.fit.combination({**own, **rest}, weight)
-
-    def _trained(self, first: str, then: str | None, rows: np.ndarray) -> list[tuple[Tensor, Tensor]]:
-        """Snapshots as linear maps of the features: with one loss from ridge, or with a second one from its end."""
+    def _trained(self, name: str, after: str | None, rows: np.ndarray) -> list[Parts]:
+        """Snapshots as linear maps of the features: from ridge, or from the end of a run with another loss."""
         fit, settings = self.fit, self.fit.settings
         own = fit.rows.of(rows)
         part = fit.data.subset(rows).with_features(own.x)
-        start, found = ridge_start(part, after_model(settings.positive, fit.scale.costs)), []
-        ridge = corrected(start)
-        for name in (first, *([] if then is None else [then])):
-            epochs = settings.epochs or tuning.epochs_for(len(rows), self.size)
-            tell = lambda line, name=name: fit.progress.pass_by(f"{name}: {line}")  # noqa: E731
-            rate = tuning.RATE if settings.lr is None else settings.lr
+        ridge = corrected(ridge_start(part, each=True))
+
+        def run(name: str, before: list[Tensor]) -> tuple[Start, list[Tensor]]:
+            start = ridge_start(part, after_model(settings.positive, fit.scale.costs), each=True)
+            for weights in before[-1:]:
+                linear.with_weights(start.module, weights)
+            epochs = settings.epochs or linear.epochs_for(len(rows), self.size)
+            tell = lambda line: fit.progress.pass_by(f"{name}: {line}")  # noqa: E731
+            rate = linear.RATE if settings.lr is None else settings.lr
             options: dict[str, Any] = {"seed": settings.seed, "device": fit.device, "tell": tell}
-            found = tuning.snapshots(start, self._loss(name, part, ridge(own.x)), epochs, rate, **options)
-        maps = []
+            return start, linear.snapshots(start, self._loss(name, part, ridge(own.x)), epochs, rate, **options)
+
+        if after is not None and (after, rows.tobytes()) not in self.runs:
+            self.runs[after, rows.tobytes()] = run(after, [])[1]
+        start, found = run(name, [] if after is None else self.runs[after, rows.tobytes()])
+        self.runs[name, rows.tobytes()] = found
+        models: list[Parts] = []
         for weights in found:
-            tuning.with_weights(start.module, weights)
-            line = corrected(start)
-            weight = line.weight / line.standardize.deviation
-            maps.append((weight, line.bias - weight @ line.standardize.mean))
-        return maps
+            linear.with_weights(start.module, weights)
+            models.append({name: corrected(start).module()})
+        return models
 
     def _loss(self, name: str, part: DecisionDataset, forecasts: Tensor) -> Loss:
         """The loss, with μ relative to the error of the forecasts; SCE with the smoothed program's own label."""
@@ -231,42 +253,15 @@ class Candidates:
     def boosted(self, base: Candidate) -> list[Candidate]:
         """Trees on the gradient of the loss, from ridge; and the middle between them and the base."""
         fit = self.fit
-        rounds = max(4, round(boosting.ROUNDS * tuning.shortened(self.size)))
+        rounds = max(4, round(stack.ROUNDS * linear.shortened(self.size)))
 
-        def trained(rows: np.ndarray) -> dict[str, nn.Module]:
+        def trained(rows: np.ndarray) -> list[Parts]:
             part, own = fit.data.subset(rows), fit.rows.of(rows)
-            ridge = corrected(ridge_start(part.with_features(own.x)))
+            ridge = corrected(ridge_start(part.with_features(own.x), each=True))
             mu = SMOOTHING * stack.smoothing(fit.task, part, ridge(own.x))
             objective = stack.Objective(stack.stack_loss(self.program, mu), part)
-            trees = boosting.on_gradient(own.x, ridge(own.x), objective, rounds, fit.settings.seed)
-            return {"ridge": ridge.module(), TREES: boosting.together(trees, fit.costs)}
+            trees = stack.on_gradient(own.x, ridge(own.x), objective, rounds, fit.settings.seed)
+            return [{"ridge beneath": ridge.module(), f"{TREES} beneath": trees}]
 
-        def compute() -> dict[str, Any]:
-            found = []
-            for number, fold in enumerate(fit.folds):
-                fit.progress.pass_by(f"{TREES}, fold {number + 1} of {len(fit.folds)}")
-                x, parts = fit.rows.x[fold.own], trained(fold.fit)
-                with torch.no_grad():
-                    found.append(torch.stack([part(x) for part in parts.values()]).sum(0))
-            return {"forecasts": torch.cat(found)}
-
-        forecasts = fit.after(fit.stored(TREES, compute)["forecasts"])
-
-        def build(rows: np.ndarray, way: float) -> Combination:
-            return self._mixed({f"{name} beneath": part for name, part in trained(rows).items()}, way, base, rows)
-
-        def variant(way: float) -> Candidate:
-            left_out = way * forecasts + (1 - way) * base.forecasts
-            return Candidate(TREES, left_out, partial(build, way=way), "SmoothedSPOPlus", True, {"way": way})
-
-        return fit.judged([variant(way) for way in (1.0, HALF)])
-
-
-def _as_module(weight: Tensor, bias: Tensor) -> nn.Module:
-    """ŷ = weight x + bias as a part of a combination."""
-    from dflearn.models import Standardize
-    from dflearn.tables.linear import LinearFit
-
-    plain = Standardize(weight.shape[1])
-    plain.deviation.fill_(1.0)
-    return LinearFit(plain, weight, bias).module()
+        _, variant = self._variants(TREES, trained, base, "SmoothedSPOPlus", True)
+        return fit.judged([variant(0, way) for way in (1.0, HALF)])

@@ -27,6 +27,8 @@ _DATES = (
 )  # fmt: skip
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 ISO = "ISO"
+DAY = np.timedelta64(1, "D")
+MOST = 0.9  # a share of cells of one kind from which on the others are mistakes
 
 
 class UnreadableError(ValueError):
@@ -233,3 +235,42 @@ def _time(text: str, form: str) -> datetime | None:
     with suppress(ValueError):
         return datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
     return None
+
+
+def days_of(moments: np.ndarray) -> np.ndarray:
+    """Days since 1970, NaN where there is no time."""
+    return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "us")) / DAY)
+
+
+def phases_of(moments: np.ndarray) -> dict[str, np.ndarray]:
+    """Where in the week, the year and the day a time lies, from 0 to 1."""
+    day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
+    number = np.where(np.isnat(day), 0, day.astype(np.int64))
+    first, following = (one.astype("datetime64[D]") for one in (year, year + 1))
+    return {
+        "weekday": (number + 3) % 7 / 7,  # 1970 began on a Thursday
+        "year": (day - first) / (following - first),
+        "hour": (moments - day) / DAY,
+    }
+
+
+def check_mistakes(cells: np.ndarray, held: int, point: Callable[[], bool]) -> None:
+    """An error where nearly all of so many cells that are not empty are numbers: the others are no categories but mistakes."""
+    wrong = []
+    for row, cell in enumerate(cells):
+        try:
+            is_missing(cell) or number_of(cell, point)
+        except ValueError:
+            wrong.append(row)
+    if len(wrong) <= (1 - MOST) * held:
+        raise UnreadableError(
+            wrong[0],
+            f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
+            "it empty if it is not known, or, for a column of categories, write letters before the numbers",
+        )
+
+
+def check_finite(found: np.ndarray, remedy: str = "", *, looks_right: bool = False) -> None:
+    infinite = np.flatnonzero(np.isinf(found))
+    if infinite.size:
+        raise UnreadableError(int(infinite[0]), f"holds {found[infinite[0]]}, no finite number{remedy}", looks_right)

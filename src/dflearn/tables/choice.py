@@ -10,7 +10,7 @@ import numpy as np
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT
 from dflearn.tables.cross_fitting import Candidate
-from dflearn.tables.forecasters import BLEND, YOURS
+from dflearn.tables.forecasters import YOURS
 
 HALVINGS, ERRORS = 20, 1.0
 LEAST_ROWS, APART = 20, 10  # with fewer rows, or fewer on which regrets differ, the ordinary model is kept in any case
@@ -40,19 +40,18 @@ def within(one: np.ndarray, best: np.ndarray, errors: float = ERRORS) -> bool:
     return float((one - best).mean()) <= errors * error_of(one - best)
 
 
-def best_ordinary(candidates: Sequence[Candidate], *, drifts: bool, equal: bool = False) -> Candidate:
-    """The simplest ordinary candidate within one standard error of the least regret on rows left out.
+def best_ordinary(candidates: Sequence[Candidate], *, drifts: bool) -> Candidate:
+    """The ordinary candidate of the least regret on rows left out: all are forecasts, and none is simpler to use than another.
 
-    The forecast that the user has comes first, then those without trees, blends, and trees alone. Where the rows drift out of
-    the range of those before them, trees, which do not follow, must be better by two standard errors. equal: whether no other
-    than the user's forecast is preferred, as where too much and too little cost differently and a mean is no simple choice.
+    But the forecast that the user has is kept unless the best is better by more than a standard error. Where the rows drift out
+    of the range of those before them, trees, which do not follow, must be so much better than the best without them.
     """
     best = min(candidates, key=lambda one: one.mean)
-    for one in sorted(candidates, key=lambda one: (one.name != YOURS, one.trees, one.trees and one.name != BLEND)):
-        errors = 2 * ERRORS if drifts and best.trees and not one.trees else ERRORS
-        if (one.name == YOURS or not equal) and within(one.regrets, best.regrets, errors):
-            return one
-    return best
+    plain = min((one for one in candidates if not one.trees), key=lambda one: one.mean, default=best)
+    if drifts and best.trees and within(plain.regrets, best.regrets):
+        best = plain
+    yours = next((one for one in candidates if one.name == YOURS), best)
+    return yours if within(yours.regrets, best.regrets) else best
 
 
 def choose(
@@ -106,8 +105,8 @@ def cross_fitted(ours: np.ndarray, theirs: np.ndarray, *, seed: int) -> np.ndarr
 
 
 def drifting(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether many rows of features `(rows, k)` lie far outside the range of the rows before them."""
+    """Whether many rows of features `(rows, k)` lie far outside the range of the rows before them; clocks, which never fall, aside."""
     low, high = before.min(0), before.max(0)
-    room = FAR * (high - low)
-    far = (after < low - room) | (after > high + room)
+    room, clock = FAR * (high - low), (np.diff(before, axis=0) >= 0).all(0)
+    far = ((after < low - room) | (after > high + room)) & ~clock
     return bool(far.any(1).mean() > MANY)

@@ -1,36 +1,53 @@
-"""What each kind of column becomes, learned from the training rows: `Column` and its classes."""
+"""`Encoding`: a mixed table of features as numbers, the same way for the training rows and for all that come later.
+
+    number      itself; a gap is the median
+    boolean     0 or 1 (true, false, yes, no)
+    category    a column of 0 and 1 for each level; of many levels the frequent ones, and one for all others
+    time        the trend in days; a column of 0 and 1 for each weekday; sine and cosine of the day of the year, where rows span
+                half a year, and of the hour
+    constant    nothing
+
+Where the training rows have gaps, one more column of 0 and 1 flags them. What is learned (kinds, levels, medians, ranges) is
+learned from the training rows alone. A table of complete numbers, none of them constant, encodes to itself.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dflearn.errors import DataError
+from dflearn.program.names import closest
 from dflearn.tables.cells import (
     CODE,
     ISO,
     UnreadableError,
     booleans,
+    check_finite,
+    check_mistakes,
     coded,
+    days_of,
     is_missing,
     missing,
     numbers,
+    phases_of,
     text_of,
     time_form,
     times,
     usual_offset,
 )
-from dflearn.tables.tables import MixedTable
+from dflearn.tables.tables import MixedTable, and_more
 
 FAR = 1.0  # how far outside the range that was seen is far, in widths of that range
 MOST_LEVELS = 30  # columns that a category may become
-CYCLES = {"weekday": 6.0, "year": 364.0, "hour": 0.9}  # days that rows must span
-DAY = np.timedelta64(1, "D")
+CYCLES = {"weekday": 6.0, "year": 182.0, "hour": 0.9}  # days that rows must span: of a wave at least half
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True)
@@ -50,8 +67,7 @@ class Column:
     @property
     def names(self) -> tuple[str, ...]:
         """What the columns that it becomes are called."""
-        own = self._names()
-        return (*own, *([f"{self.name} missing"] if self.gaps and own else []))
+        return (*self._names(), *[f"{self.name} missing"] * bool(self.gaps and self._names()))
 
     def encode(self, table: MixedTable) -> np.ndarray:
         """float64 `(rows, len(names))`."""
@@ -111,10 +127,6 @@ class RangedColumn(Column):
     high: float = 0.0
     middle: float = 0.0
 
-    @staticmethod
-    def range_of(found: np.ndarray) -> dict[str, float]:
-        return {name: float(np.nanquantile(found, q)) for name, q in (("low", 0), ("high", 1), ("middle", 0.5))}
-
     def _far(self, found: np.ndarray) -> np.ndarray:
         """The rows with numbers far outside the range."""
         return np.flatnonzero(np.maximum(self.low - found, found - self.high) > FAR * (self.high - self.low))
@@ -132,14 +144,15 @@ class NumberColumn(RangedColumn):
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self:
         found = numbers(cells, table.has_point)
-        _check_finite(found, ": fill it in, or drop the row", looks_right=True)
+        check_finite(found, ": fill it in, or drop the row", looks_right=True)
         thousands = cells.dtype.kind == "O" and any(isinstance(cell, str) and "," in cell for cell in cells)
-        return cls(name, gaps, **cls.range_of(found), thousands=thousands)
+        low, high, middle = map(float, np.nanquantile(found, [0, 1, 0.5]))
+        return cls(name, gaps, low, high, middle, thousands)
 
     def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
         cells = table.columns[self.name]
         found = numbers(cells, lambda: self.thousands or table.has_point())
-        _check_finite(found)
+        check_finite(found)
         far, said = self._far(found), []
         if far.size:
             seen = f"far outside {self.low:g} … {self.high:g} of the rows trained on"
@@ -199,17 +212,22 @@ class CategoryColumn(Column):
     def _names(self) -> Sequence[str]:
         return [f"{self.name}={level}" for level in self.levels] + ([f"{self.name}=other"] if self.other else [])
 
+    @property
+    def codes(self) -> list[str]:
+        """Levels that a number would lose, as 01 its zero."""
+        return [level for level in self.levels if CODE.fullmatch(level)]
+
     def notes(self) -> list[str]:
         said = []
-        codes = [level for level in self.levels if CODE.fullmatch(level)]  # which a number would lose, as 01 its zero
-        if codes and all(map(str.isdigit, self.levels)):
+        if self.codes and all(map(str.isdigit, self.levels)):
             said.append(
-                f"holds codes with leading zeros, as {codes[0]!r}: they are categories, and 01 is another "
+                f"holds codes with leading zeros, as {self.codes[0]!r}: they are categories, and 01 is another "
                 "one than 1; if they are numbers, write them without these zeros"
             )
         if self.other:
-            most = f"the {len(self.levels)} most frequent have a column each, the others share one"
-            said.append(f"has many categories: {most}")
+            said.append(
+                f"has many categories: the {len(self.levels)} most frequent have a column each, the others share one"
+            )
         return said
 
     def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
@@ -222,17 +240,15 @@ class CategoryColumn(Column):
                 unknown[row] = text
             if text in place or self.other:
                 found[row, place.get(text, -1)] = 1.0
-        codes = [level for level in self.levels if CODE.fullmatch(level)]
-        cells = table.columns[self.name] if codes else ()
+        cells = table.columns[self.name]
         lost = [row for row, cell in enumerate(cells) if not isinstance(cell, str) and not is_missing(cell, text=True)]
-        if lost:
-            holds = f"holds {text_of(cells[lost[0]])}, a number, and the rows trained on codes such as {codes[0]!r}"
-            return found, [self._remark(table, lost, holds, ": read the column as text, by pandas with dtype=str")]
-        if not unknown or self.other:
-            return found, []
-        rows = list(unknown)
-        holds = f"holds {unknown[rows[0]]!r}, which no row trained on does"
-        return found, [self._remark(table, rows, holds, ": taken as none of its categories")]
+        rows, holds, remedy = [] if self.other else list(unknown), "{!r}, which no row trained on does", ""
+        if self.codes and lost:
+            found[lost] = 0.0  # 1 may be 1, 01 or 001
+            rows, holds = lost, f"{{}}, a number, and the rows trained on codes such as {self.codes[0]!r}"
+            remedy = "; read the column as text, by pandas with dtype=str"
+        said = [f"holds {holds.format(text_of(cells[row]))}" for row in rows[:1]]
+        return found, [self._remark(table, rows, one, f": taken as {self._filled()}{remedy}") for one in said]
 
     def _filled(self) -> str:
         return "none of its categories"
@@ -261,18 +277,16 @@ class TimeColumn(RangedColumn):
         offset = usual_offset(cells, form)
         moments = times(cells, form, offset)
         moments = moments[~np.isnat(moments)]
-        seen = cls.range_of(_days(moments))
-        span = seen["high"] - seen["low"]
-        parts = ["trend"] if span > 0 else []
-        for part, phase in _phases(moments).items():
-            if span >= CYCLES[part] and len(np.unique(phase.round(9))) > 1:
-                parts.append(part)
-        return cls(name, gaps, **seen, form=form, parts=tuple(parts), offset=offset)
+        low, high, middle = map(float, np.nanquantile(days_of(moments), [0, 1, 0.5]))
+        span = high - low
+        moves = {part: len(np.unique(phase.round(9))) > 1 for part, phase in phases_of(moments).items()}
+        parts = ["trend"] * (span > 0) + [part for part in moves if moves[part] and span >= CYCLES[part]]
+        return cls(name, gaps, low, high, middle, form, tuple(parts), offset)
 
     def _names(self) -> Sequence[str]:
-        cycles = [part for part in self.parts if part != "trend"]
-        trend = [f"{self.name} trend"] if "trend" in self.parts else []
-        return trend + [f"{self.name} {part} {wave}" for part in cycles for wave in ("sine", "cosine")]
+        waves = [f"{part} {wave}" for part in self.parts if part in ("year", "hour") for wave in ("sine", "cosine")]
+        ends = ["trend"] * ("trend" in self.parts) + list(WEEKDAYS) * ("weekday" in self.parts) + waves
+        return [f"{self.name} {end}" for end in ends]
 
     def _moments(self, table: MixedTable) -> np.ndarray:
         """The times; a table that writes all of them in another way is read in that way."""
@@ -280,23 +294,23 @@ class TimeColumn(RangedColumn):
         try:
             return times(cells, self.form, self.offset)
         except UnreadableError as error:
-            if error.looks_right:
-                raise
             with suppress(ValueError):
                 form = time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
-                if form is not None:
+                if form is not None and not error.looks_right:
                     return times(cells, form, self.offset)
             raise
 
     def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
         moments = self._moments(table)
-        days, said = _days(moments), []
+        days, said = days_of(moments), []
         if (far := self._far(days)).size:
             holds = f"holds {table.columns[self.name][far[0]]}, far from the times of the rows trained on"
             said.append(self._remark(table, far, holds))
         columns = [np.nan_to_num(days, nan=self.middle) - self.low] if "trend" in self.parts else []
-        for part, phase in _phases(moments).items():
-            if part in self.parts:
+        for part, phase in phases_of(moments).items():
+            if part in self.parts and part == "weekday":
+                columns += [np.where(np.isnat(moments), 0.0, np.rint(7 * phase) == day) for day in range(7)]
+            elif part in self.parts:
                 columns += [np.where(np.isnat(moments), 0.0, wave(2 * np.pi * phase)) for wave in (np.sin, np.cos)]
         return np.column_stack(columns), said
 
@@ -304,29 +318,130 @@ class TimeColumn(RangedColumn):
         return "the median time"
 
 
-KINDS: dict[str, Callable[..., Column]] = {
-    one.kind: one for one in (Column, NumberColumn, BooleanColumn, CategoryColumn, TimeColumn)
-}
+KINDS: dict[str, Any] = {one.kind: one for one in (Column, NumberColumn, BooleanColumn, CategoryColumn, TimeColumn)}
 
 
-def _check_finite(found: np.ndarray, remedy: str = "", *, looks_right: bool = False) -> None:
-    infinite = np.flatnonzero(np.isinf(found))
-    if infinite.size:
-        raise UnreadableError(int(infinite[0]), f"holds {found[infinite[0]]}, no finite number{remedy}", looks_right)
+# -- a table -----------------------------------------------------------------------------------------------------------
 
 
-def _days(moments: np.ndarray) -> np.ndarray:
-    """Days since 1970, NaN where there is no time."""
-    return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "us")) / DAY)
+@dataclass(frozen=True)
+class Encoding:
+    """How a mixed table becomes numbers: `Encoding.of(table, rows)` learns it, `encoding(table)` does it.
+
+    Attributes:
+        columns: what each column of the table becomes.
+        aside: columns that are no features, groups and weights: no remark is made about them.
+    """
+
+    columns: tuple[Column, ...]
+    aside: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, table: MixedTable, rows: Sequence[int] | np.ndarray | None = None, aside: Iterable[str] = ()
+    ) -> Encoding:
+        """What the training rows, by default all, tell about the columns of a table."""
+        chosen = np.arange(len(table)) if rows is None else np.asarray(rows)
+        columns = tuple(learn(table, name, chosen) for name in table.names)
+        if not any(column.names for column in columns):
+            raise DataError(
+                f"{table.path}: every column holds one value in all rows to train on, so that there is nothing to learn from"
+            )
+        return cls(columns, tuple(aside))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns of the table."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the columns of the numbers are called."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was learned that a user should know."""
+        return [f"the feature {column.name!r} {note}" for column in self.columns for note in column.notes()]
+
+    def __call__(self, table: MixedTable) -> np.ndarray:
+        """float64 `(rows, len(names))`; columns that are not known are ignored, and one that is missing is an error."""
+        self._check(table)
+        return np.ascontiguousarray(np.column_stack([column.encode(table) for column in self.columns]))
+
+    def remarks(self, table: MixedTable) -> list[str]:
+        """What is unusual in a table: cells that are filled, unknown or far outside what was seen, and other columns."""
+        self._check(table)
+        said = [remark for column in self.columns if column.names for remark in column.remarks(table)]
+        extra = [name for name in table.names if name not in (*self.inputs, *self.aside)]
+        if extra:
+            said.append(
+                f"{table.path} has the column {extra[0]!r}, which is no feature of the model{and_more(extra)}: ignored"
+            )
+        return said
+
+    def _check(self, table: MixedTable) -> None:
+        lacking = [column.name for column in self.columns if column.names and column.name not in table.columns]
+        if lacking:
+            hint = closest(lacking[0], [name for name in table.names if name not in self.inputs])
+            raise DataError(
+                f"{table.path} lacks the column {lacking[0]!r} of the features in training{and_more(lacking)}{hint}"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        columns = [{"kind": column.kind} | asdict(column) for column in self.columns]
+        plain: dict[str, Any] = json.loads(json.dumps({"columns": columns, "aside": self.aside}))
+        return plain
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> Encoding:
+        """What `as_dict` wrote."""
+        try:
+            columns = tuple(KINDS[parts["kind"]](**_exact(parts)) for parts in held["columns"])
+            return cls(columns, tuple(held["aside"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"the encoding of the features cannot be read: {error!r}; it is damaged, or newer"
+            ) from error
 
 
-def _phases(moments: np.ndarray) -> dict[str, np.ndarray]:
-    """Where in the week, the year and the day a time lies, from 0 to 1."""
-    day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
-    number = np.where(np.isnat(day), 0, day.astype(np.int64))
-    first, following = (one.astype("datetime64[D]") for one in (year, year + 1))
-    return {
-        "weekday": (number + 3) % 7 / 7,  # 1970 began on a Thursday
-        "year": (day - first) / (following - first),
-        "hour": (moments - day) / DAY,
-    }
+def _exact(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a column as they were before JSON."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in parts.items() if name != "kind"}
+
+
+def learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
+    """What a column holds in these rows."""
+    cells = table.columns[name][rows]
+    if missing(cells, text=True).all():
+        return Column(name, gaps=True)
+    try:
+        column = _kind(table, name, cells)
+    except ValueError as error:
+        unread = error.row if isinstance(error, UnreadableError) else None
+        where = f"{table.path}, column {name!r}" if unread is None else table.cell(int(rows[unread]), name)
+        raise DataError(f"{where} {error}") from error
+    own = MixedTable(table.path, {name: cells}, ("",) * len(cells))
+    constant = not column.names or (not column.gaps and len(np.unique(column.encode(own), axis=0)) == 1)
+    return Column(name, column.gaps) if constant else column
+
+
+def _kind(table: MixedTable, name: str, cells: np.ndarray) -> Column:
+    empty = missing(cells)
+    held, gaps = cells[~empty], bool(empty.any())
+    if name in table.categories or not held.size or (cells.dtype.kind == "O" and coded(held)):
+        return CategoryColumn.learn(table, name, cells)
+    kinds: tuple[Any, ...] = (NumberColumn, BooleanColumn, TimeColumn)
+    if cells.dtype.kind == "b" or (cells.dtype.kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
+        kinds = (BooleanColumn,)
+    for kind in kinds if cells.dtype.kind != "M" else (TimeColumn,):
+        try:
+            column: Column | None = kind.learn(table, name, cells, gaps)
+            if column is not None:
+                return column
+        except UnreadableError as error:
+            if error.looks_right:
+                raise
+    check_mistakes(cells, len(held), table.has_point)
+    return CategoryColumn.learn(table, name, cells)

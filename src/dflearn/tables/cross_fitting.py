@@ -13,6 +13,8 @@ import copy
 import hashlib
 import json
 import shutil
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -26,16 +28,17 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
+from dflearn.data.labels import solve_cached
 from dflearn.data.scale import Scale
-from dflearn.solvers.base import Solver
+from dflearn.evaluation import regrets_of
+from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.task import DecisionTask
-from dflearn.tables.combination import Combination, Given
-from dflearn.tables.forecasters import YOURS, Fold, Forecaster, Rows
-from dflearn.tables.judging import Judge, Progress
+from dflearn.tables.forecasters import YOURS, Combination, Fold, Forecaster, Given, Rows
 from dflearn.tables.linear import ROUNDING
 from dflearn.training import checkpoint as files
 
-FOLDS, FIRST = 4, 1 / 3  # parts of the known rows; in order of time, the share that nothing forecasts
+EVERY = 10.0  # seconds between passing lines, where each stays
+FOLDS, FIRST = 4, 0.4  # parts of the known rows; in order of time, the share that nothing forecasts
 
 
 def folds_of(
@@ -52,6 +55,11 @@ def folds_of(
     order = np.random.RandomState(seed).permutation(labels.max() + 1)
     parts = [np.isin(labels, part) for part in np.array_split(order, min(FOLDS, len(order)))]
     return [Fold(rows[~part], rows[part]) for part in parts if not part.all()]
+
+
+def thinned(rows: np.ndarray, count: int) -> np.ndarray:
+    """So many of the rows, at equal steps; all where there are no more."""
+    return rows if count >= len(rows) else rows[((np.arange(count) + 0.5) * len(rows) / count).astype(int)]
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ class CrossFit:
         features: how many columns are features.
         forecasters: the candidates for ordinary forecasts.
         groups: labels of all rows; rows of one label are never forecast from each other.
+        most: of the rows left out, how many are forecast and decided at most.
         folder: where stages are kept, in a folder of their own for each run (see `key`), or `None`.
     """
 
@@ -121,12 +130,14 @@ class CrossFit:
     cache: str | Path | None = None
     groups: np.ndarray | None = None
     device: str | None = None
+    most: int = 10**9
 
     def __post_init__(self) -> None:
         settings = self.settings
-        self.folds = folds_of(
-            self.known, ordered=settings.ordered, gap=settings.gap, groups=self.groups, seed=settings.seed
-        )
+        folds = folds_of(self.known, ordered=settings.ordered, gap=settings.gap, groups=self.groups, seed=settings.seed)
+        self.all_left_out = sum(len(fold.own) for fold in folds)
+        share = min(1.0, self.most / self.all_left_out)
+        self.folds = [Fold(fold.fit, thinned(fold.own, max(1, round(share * len(fold.own))))) for fold in folds]
         self.left_out = np.concatenate([fold.own for fold in self.folds])
         ends = np.cumsum([0, *(len(fold.own) for fold in self.folds)])
         self.windows = [np.arange(a, b) for a, b in pairwise(ends)]  # of the folds, among the rows left out
@@ -137,9 +148,7 @@ class CrossFit:
         costs = self.data.batch().require("costs")
         self.rows = Rows(self.data.features[:, : self.features], costs, self.data.weights)
         self.positive = ROUNDING * self.scale.costs if settings.positive else 0.0
-        self.key = hashed(
-            self._config
-        )  # a run with other rows or settings has another; before forecasters learn anything
+        self.key = hashed(self._config)  # of a run with these rows and settings, before forecasters learn anything
         self.fits: dict[tuple[str, int], nn.Module] = {}
         self.crossed: dict[str, Tensor] = {}  # forecasts of the rows left out, by forecaster
 
@@ -152,19 +161,15 @@ class CrossFit:
         """Whether a given forecast stands behind the features."""
         return self.data.features.shape[1] > self.features
 
-    def combination(self, parts: Mapping[str, nn.Module], weight: Tensor, offset: Tensor | None = None) -> Combination:
+    def combination(
+        self, parts: Mapping[str, nn.Module], weight: Tensor, offset: Tensor | None = None, errors: Tensor | None = None
+    ) -> Combination:
         """A model of these parts; those of weight zero are left out. Weights are `(parts,)` or `(parts, p)`."""
         weight = weight[:, None].expand(-1, self.costs) if weight.ndim == 1 else weight
-        kept = [i for i, own in enumerate(weight) if bool(own.any())]
-        names = list(parts)
-        return Combination(
-            {names[i]: copy.deepcopy(parts[names[i]]) for i in kept},
-            self.features,
-            self.costs,
-            weight[kept],
-            offset,
-            positive=self.positive,
-        )
+        kept = {name: i for i, name in enumerate(parts) if bool(weight[i].any())}
+        own = {name: copy.deepcopy(parts[name]) for name in kept}
+        of = {"weight": weight[list(kept.values())], "offset": offset, "errors": errors}
+        return Combination(own, self.features, self.costs, positive=self.positive, **of)
 
     def after(self, forecasts: Tensor) -> Tensor:
         """Forecasts as they are used: positive, where costs are known to be."""
@@ -246,7 +251,7 @@ class CrossFit:
             "settings": json.dumps(asdict(self.settings)),
             "forecasters": hashed([repr(one) for one in self.forecasters]),
             "data": files.fingerprint(self.data),
-            "known": hashed(self.known.tolist()),
+            "known": hashed([self.known.tolist(), self.left_out.tolist()]),
             "program": None if self.task.program is None else self.task.program.fingerprint,
             "solver": self.solver.identity,
         }
@@ -266,3 +271,66 @@ def forget(folder: Path, keys: Sequence[str], progress: Progress) -> None:
         progress.tell(
             f"{folder} still holds what runs with other options or data left unfinished: repeat them, or delete it"
         )
+
+
+# -- what candidates are judged by --------------------------------------------------------------------------------------
+
+
+class Progress:
+    """Lines on stderr: `tell` for one that stays, `pass_by` for one that the next line replaces."""
+
+    def __init__(self, show: bool) -> None:
+        self.show, self.begun, self.last = show, time.perf_counter(), time.perf_counter()
+
+    def tell(self, line: str) -> None:
+        self._write(f"[{time.perf_counter() - self.begun:4.0f} s] {line}\n")
+
+    def pass_by(self, line: str) -> None:
+        if sys.stderr.isatty():
+            self._write(line[:100])
+        elif time.perf_counter() - self.last > EVERY:
+            self.tell(line)
+
+    def done(self) -> None:
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        if self.show:
+            print("\r\033[K" * sys.stderr.isatty() + text, end="", file=sys.stderr, flush=True)
+            self.last = time.perf_counter()
+
+
+class Judge:
+    """The regret of predictions on labelled rows: on the true program, and on its relaxation, which costs less."""
+
+    def __init__(self, solver: Solver, relaxed: Solver, data: DecisionDataset, cache: str | Path | None = None) -> None:
+        self.solver, self.relaxed, self.data, self.cache = solver, relaxed, data, cache
+        self.costs, self.best = data.batch().require("costs"), data.batch().require("decisions")
+        self.same = solver is relaxed or solver.program is None or not solver.program.is_integer
+        if not self.same:
+            self.best_relaxed = relaxed.solve(self.costs, data.instance).check().decision
+
+    def regrets(self, predicted: Tensor) -> np.ndarray:
+        """`(rows, p)` → `(rows,)`, infinite where the predictions leave no decision; times weights of mean one, so that their
+        plain mean is the weighted one."""
+        return self._of(self.solver, predicted, self.best, self.cache)
+
+    def relaxed_regrets(self, predicted: Tensor) -> np.ndarray:
+        """The same on the relaxation, where that is another program."""
+        return self.regrets(predicted) if self.same else self._of(self.relaxed, predicted, self.best_relaxed, None)
+
+    def regrets_in(self, rows: np.ndarray, predicted: Tensor, solver: Solver) -> np.ndarray:
+        """The same of some rows, where another solver decides."""
+        return self._of(solver, predicted[rows], self.best[rows], None, rows)
+
+    def _of(
+        self, solver: Solver, predicted: Tensor, best: Tensor, cache: str | Path | None, rows: Any = slice(None)
+    ) -> np.ndarray:
+        costs, instance = self.costs[rows], None if self.data.instance is None else self.data.instance[rows]
+        solution = solve_cached(solver, predicted, instance, cache=cache, progress=False)
+        decided = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
+        decision = torch.where(decided[:, None], solution.decision, best)
+        regret = regrets_of(solver, costs, decision, best, instance).regret.numpy()
+        if self.data.weights is not None:
+            regret = regret * (self.data.weights / self.data.weights.mean()).numpy()[rows]
+        return np.where(decided.numpy(), regret, np.inf)

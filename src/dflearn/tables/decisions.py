@@ -17,8 +17,8 @@ from dflearn.evaluation import regrets_of
 from dflearn.evaluation.regret import without_roundoff
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import check_solves
-from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
 from dflearn.tables.regressor import DecisionFocusedRegressor
+from dflearn.tables.table_model import as_frame, beside_decisions, cost_columns, decision_columns
 from dflearn.tables.tables import Table, TableLike, write_table
 
 
@@ -35,6 +35,13 @@ class Decisions:
         optima: with true costs, the objective of the best decision in hindsight, its constant left out, `(rows,)`.
         notes: what is unusual in the features: cells that were filled, unknown, or far outside what was seen in training.
         offset: the constant of the objective, which the objectives in `columns` include.
+
+    Examples:
+        >>> x, y = data.features.numpy(), data.costs.numpy()
+        >>> result = dfl.train(program, x, y, forecasters=["ridge"], losses=["spo+"], epochs=1, progress=False)
+        >>> decisions = dfl.decide(result.model, x[:2])
+        >>> list(decisions.columns)[:3], decisions.solution.decision.shape
+        (['status', 'predicted_objective', 'w[0]'], torch.Size([2, 12]))
     """
 
     columns: dict[str, list[Any]]
@@ -97,6 +104,12 @@ def decide(
         id_column: the column that names the rows, by default that of training if a table has it.
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
         solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
+
+    Examples:
+        >>> x, y = data.features.numpy(), data.costs.numpy()
+        >>> result = dfl.train(program, x, y, forecasters=["ridge"], losses=["spo+"], epochs=1, progress=False)
+        >>> dfl.decide(result.model, x[:2]).columns["status"]
+        ['optimal', 'optimal']
     """
     if not isinstance(model, DecisionFocusedRegressor | str | os.PathLike):
         raise OptionError(
@@ -113,7 +126,7 @@ def decide(
     accept = tuple(Status) if partial else (Status.OPTIMAL,)
     x = with_forecast(encoding(tables.features), tables.forecast)
     predicted = regressor.predict(x)
-    solution = solver.solve(torch.tensor(predicted), instance)
+    solution = regressor.decider(solver).solve(torch.tensor(predicted), instance)
     solution.check(accept, name=tables.where, what="decision with the predicted costs")
 
     def in_own_sense(objective: torch.Tensor) -> np.ndarray:
@@ -149,7 +162,14 @@ def decide(
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:
-    """A model from its file: one that `train` made, or a saved estimator. trust: as of `DecisionFocusedRegressor.load`."""
+    """A model from its file: one that `train` made, or a saved estimator. trust: as of `DecisionFocusedRegressor.load`.
+
+    Examples:
+        >>> model = dfl.DecisionFocusedRegressor(problem, loss="mse", epochs=1).fit(data.features, data.costs)
+        >>> _ = model.save("paths.dfl")
+        >>> dfl.load("paths.dfl").decide(data.features[:2]).shape
+        (2, 12)
+    """
     return DecisionFocusedRegressor.load(path, trust=trust)
 
 

@@ -1,15 +1,32 @@
-"""Forecasts of what stands on the right of a constraint: too little and too much of it cost differently, so a mean is wrong."""
+"""Forecasts of what stands on the right of a constraint: too little and too much of it cost differently, so a mean is wrong.
+
+Quantiles, and decisions for several errors of a forecast at once:
+
+    w* = argmin over w of  1/K Σ_k [ obj(ŷ + e_k, (w, v_k)) ],   (w, v_k) feasible for ŷ + e_k
+
+e_1 … e_K are errors of the forecast on rows left out; v_k is the recourse in scenario k (`Program.scenarios`).
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
+from dflearn.errors import ProgramError
 from dflearn.program import Program
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Raw, Solver, Status
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.wrappers import Wrapper
 from dflearn.tables.linear import LinearFit, each_cost
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of quantiles, tried where no critical ratio is known
+COUNT, LEAST, SIZE = 20, 5, 4000  # scenarios at most and at least; variables of all scenarios together
+INTEGER_SIZE = 400  # the same where some are integer
 
 
 def quantile_fit(x: Tensor, y: Tensor, level: np.ndarray | float, weights: Tensor | None = None) -> LinearFit:
@@ -62,3 +79,74 @@ def critical_ratios(program: Program) -> np.ndarray | None:
     supply[j[~later]] = (program.d[k] / value)[~later]
     ratios = (lack - supply) / (excess + lack)
     return np.where(factor > 0, ratios, 1 - ratios) if ((ratios > 0) & (ratios < 1)).all() else None
+
+
+# -- scenarios ---------------------------------------------------------------------------------------------------------
+
+
+def scenario_count(program: Program) -> int:
+    """How many scenarios a program may have; 0 where it has no recourse, or is too large."""
+    if program.recourse is None or not program.recourse.any() or program.Q is not None:
+        return 0
+    count = min(COUNT, (INTEGER_SIZE if program.is_integer else SIZE) // (program.n + len(program.b) + len(program.h)))
+    try:
+        return count if count >= LEAST and program.scenarios(2) else 0
+    except ProgramError:  # a row that no recourse helps
+        return 0
+
+
+def typical(errors: Tensor, count: int) -> Tensor:
+    """So many of the errors `(rows, p)`: those at equal steps when sorted by their sum, costs in units of their spread."""
+    spread = errors.std(0, correction=0)
+    order = (errors / spread.where(spread > 0, 1.0)).sum(1).argsort(stable=True)
+    return errors[order[((np.arange(count) + 0.5) * len(errors) / count).astype(int)]]
+
+
+class Scenarios(Wrapper):
+    """Decides for ŷ + e_k, k = 1 … K, at once; the recourse that it answers with is the one for ŷ itself.
+
+    Args:
+        solver: an exact solver of the program.
+        errors: e `(K, p)`.
+    """
+
+    def __init__(self, solver: Solver, errors: Tensor) -> None:
+        super().__init__(solver)
+        program, e, count = self.program, errors.detach().double().numpy(), len(errors)
+        if program is None or program.recourse is None:
+            raise ProgramError(f"scenarios need a program with recourse, and {solver!r} has none")
+        wide = program.scenarios(count)
+        numbered = replace(program, b=np.arange(len(program.b)), h=np.arange(len(program.h))).scenarios(count)
+        later = np.flatnonzero(program.recourse)
+        self.errors, self.first = e, ~program.recourse
+        self.rows = numbered.b.astype(int), numbered.h.astype(int)
+        self.columns = np.concatenate([np.arange(program.n), np.tile(later, count - 1)])
+        self.share = np.where(program.recourse, 1 / count, 1.0)[self.columns]
+        moves = [
+            np.zeros(len(side)) if by is None else by @ e.ravel() for side, by in ((wide.b, wide.B), (wide.h, wide.H))
+        ]
+        self.moves, self.costs = moves, np.zeros(wide.n) if wide.S is None else wide.S @ e.ravel()
+        self.inside = HiGHS(wide)
+
+    @property
+    def identity(self) -> str:
+        return f"{len(self.errors)} scenarios {blake2b(self.errors.tobytes(), digest_size=8).hexdigest()}, {self.solver.identity}"
+
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        assert sides is not None
+        b, h = (
+            side[..., rows] + move for side, rows, move in zip((sides.b, sides.h), self.rows, self.moves, strict=True)
+        )
+        wide = Sides(b, h, sides.lower[..., self.columns], sides.upper[..., self.columns])
+        found = self.inside._solve(np.ascontiguousarray(c[:, self.columns] * self.share + self.costs), wide, None)
+        decided = np.isfinite(found.decision).all(1)
+        w = np.where(decided[:, None], found.decision[:, : c.shape[1]], 0.0)
+        low, high = sides.bounds()
+        w = np.where(self.first, np.clip(w, low, high), w)
+        lower, upper = (np.where(self.first & decided[:, None], w, side) for side in (low, high))
+        answer = self.solver._solve(c, Sides(sides.b, sides.h, lower, upper), None)
+        answer.status[~decided] = found.status[~decided]
+        answer.decision[~decided] = np.nan
+        optimal = found.status == int(Status.OPTIMAL)
+        answer.status[(answer.status == int(Status.OPTIMAL)) & ~optimal] = int(Status.FEASIBLE)
+        return answer

@@ -1,9 +1,13 @@
-"""What forecasts the costs: ridge, Huber and boosting, any estimator of scikit-learn's kind, or a table that the user has."""
+"""What forecasts the costs: ridge, Huber and boosting, any estimator of scikit-learn's kind, or a table that the user has; and
+their weighted sum, which a model file holds as numbers.
+
+Boosted trees are fitted by scikit-learn, and kept as arrays (`dflearn.models.Trees`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -11,15 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dflearn.errors import OptionError
-from dflearn.tables import boosting
-from dflearn.tables.combination import Estimator
+from dflearn.errors import DataError, MissingExtraError, OptionError
+from dflearn.models import Linear, Positive, Standardize, Trees
 from dflearn.tables.demand import quantile_fit
 from dflearn.tables.linear import each_cost, linear_fit, strength_by_leaving_one_out, units_of
 
+PLAIN = "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"  # arrays, which skops does not know yet
 AVERAGE, YOURS, BLEND = "average costs", "your forecast", "blend"
 CLIP = 5.0  # median deviations from the median: what the strength of Huber's regression is chosen on
 HUBER_WORK = 20_000  # features times costs beyond which Huber's regression, one search per cost, is left out by default
+MOST_SCENARIOS = 100  # that a file may hold
+TREES, WORK, LEAST_TREES = 100, 6000, 25  # trees per cost at most; trees of all costs together; but so many at least
+ROWS_PER_TREE = 4  # so that few rows make for few trees
+LEAVES, RATE, PER_LEAF = 15, 0.1, 20  # of a tree; of boosting; rows in a leaf at least
 
 
 class Fold(NamedTuple):
@@ -63,12 +71,12 @@ class Forecaster(ABC):
 
 @dataclass(frozen=True)
 class Ridge(Forecaster):
-    """Ridge regression, its strength chosen by leaving one row out."""
+    """Ridge regression, the strength for each cost chosen by leaving one row out."""
 
     name: str = "ridge"
 
     def fit(self, rows: Rows) -> nn.Module:
-        return linear_fit(rows.x, rows.y, strength_by_leaving_one_out(*rows), rows.weights).module()
+        return linear_fit(rows.x, rows.y, strength_by_leaving_one_out(*rows, each=True), rows.weights).module()
 
 
 @dataclass(frozen=True)
@@ -85,49 +93,89 @@ class Huber(Forecaster):
         middle = rows.y.median(0).values
         room = CLIP * (rows.y - middle).abs().median(0).values
         near = rows.y.clamp(middle - room, middle + room)  # else rows far off would choose the strength
-        strength = strength_by_leaving_one_out(rows.x, near, rows.weights) * len(rows.x)
-        makes = [HuberRegressor(alpha=strength, max_iter=200) for _ in range(rows.y.shape[1])]
+        strengths = np.broadcast_to(
+            strength_by_leaving_one_out(rows.x, near, rows.weights, each=True), rows.y.shape[1:]
+        )
+        makes = [HuberRegressor(alpha=strength * len(rows.x), max_iter=200) for strength in strengths]
         with ignore_warnings(category=ConvergenceWarning):
             return each_cost(*rows, makes).module()
 
 
 @dataclass(frozen=True)
 class Boosting(Forecaster):
-    """Gradient-boosted trees for each cost; by default as many as forecast the folds best.
+    """Gradient-boosted trees for each cost in its unit; by default as many as forecast the folds best.
 
-    level: of a quantile, `None` for the mean.
+    level: of a quantile, one or one for each cost, `None` for the mean.
     """
 
     name: str = "boosting"
     seed: int = 0
     number: int | None = None
-    level: float | None = None
+    level: Any = None
     trees = True
 
-    def _models(self, rows: Rows) -> list[Any]:
-        most = self.number or boosting.most_trees(rows.y.shape[1])
-        loss: dict[str, Any] = {} if self.level is None else {"loss": "quantile", "quantile": self.level}
-        return boosting.fitted(*rows, most, random_state=self.seed, **loss)
+    def _most(self, costs: int) -> int:
+        return self.number or max(LEAST_TREES, min(TREES, WORK // costs))
+
+    def models(self, rows: Rows) -> list[Any]:
+        """scikit-learn's, one for each cost; few rows make for few trees."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        costs = rows.y.shape[1]
+        options: dict[str, Any] = {
+            "max_iter": min(self._most(costs), max(1, len(rows.x) // ROWS_PER_TREE)),
+            "learning_rate": RATE,
+            "max_leaf_nodes": LEAVES,
+            "min_samples_leaf": min(PER_LEAF, max(1, len(rows.x) // 5)),
+            "early_stopping": False,
+            "random_state": self.seed,
+        }
+        levels = [None] * costs if self.level is None else np.broadcast_to(self.level, (costs,))
+        kinds = [{} if level is None else {"loss": "quantile", "quantile": float(level)} for level in levels]
+        counts, targets = None if rows.weights is None else rows.weights.numpy(), (rows.y / units_of(rows.y)).numpy().T
+        return [
+            HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
+            for kind, target in zip(kinds, targets, strict=True)
+        ]
 
     def fit(self, rows: Rows) -> nn.Module:
-        most = self.number or boosting.most_trees(rows.y.shape[1])
-        return boosting.as_trees(self._models(rows), most, units_of(rows.y))
+        return as_trees(self.models(rows), self._most(rows.y.shape[1]), units_of(rows.y))
 
     def cross_fit(self, rows: Rows, folds: Sequence[Fold]) -> tuple[Boosting, Tensor]:
         if self.number is not None or self.level is not None:
             return super().cross_fit(rows, folds)
-        most, parts = boosting.most_trees(rows.y.shape[1]), [rows.of(fold.fit) for fold in folds]
-        models = [self._models(part) for part in parts]
-        curves = []
+        parts, errors = [rows.of(fold.fit) for fold in folds], np.zeros(self._most(rows.y.shape[1]))
+        models = [self.models(part) for part in parts]
         for every, part, fold in zip(models, parts, folds, strict=True):
             own = rows.of(fold.own)
-            curves.append(boosting.error_curve(every, own.x, own.y / units_of(part.y), most, own.weights))
-        number = int(np.sum(curves, 0).argmin()) + 1
-        found = [
-            boosting.as_trees(every, number, units_of(part.y))(rows.x[fold.own])
-            for every, part, fold in zip(models, parts, folds, strict=True)
-        ]
-        return replace(self, number=number), torch.cat(found)
+            counts = np.ones(len(own.x)) if own.weights is None else own.weights.numpy()
+            for model, truth in zip(every, (own.y / units_of(part.y)).T.numpy(), strict=True):
+                curve = [float(counts @ np.square(found - truth)) for found in model.staged_predict(own.x.numpy())]
+                errors += np.array(curve + curve[-1:] * (len(errors) - len(curve)))
+        number = int(errors.argmin()) + 1
+        kept = [as_trees(every, number, units_of(part.y)) for every, part in zip(models, parts, strict=True)]
+        found = torch.cat([trees(rows.x[fold.own]) for trees, fold in zip(kept, folds, strict=True)])
+        return replace(self, number=number), found
+
+
+def as_trees(models: Sequence[Any], number: int, unit: Tensor) -> Trees:
+    """The first `number` trees of scikit-learn's models, one model per cost, as arrays; each cost is in its unit."""
+    trees = [(tree.nodes, j) for j, model in enumerate(models) for (tree,) in model._predictors[:number]]
+    sizes = [len(nodes) for nodes, _ in trees]
+    nodes, root = np.concatenate([nodes for nodes, _ in trees]), np.cumsum([0, *sizes[:-1]])
+    first, scale = np.repeat(root, sizes), np.repeat(unit.numpy()[[j for _, j in trees]], sizes)
+    leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
+    arrays = {
+        "root": root.reshape(len(models), -1),
+        "feature": np.where(leaf, 0, nodes["feature_idx"]),
+        "threshold": np.where(leaf, 0.0, np.minimum(nodes["num_threshold"], np.finfo(np.float64).max)),
+        "left": np.where(leaf, own, first + nodes["left"]),
+        "right": np.where(leaf, own, first + nodes["right"]),
+        "missing_left": nodes["missing_go_to_left"].astype(bool),
+        "value": np.where(leaf, nodes["value"] * scale, 0.0),
+        "base": np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models]) * unit.numpy(),
+    }
+    return Trees(len(models), {name: torch.tensor(array) for name, array in arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -189,3 +237,135 @@ def forecasters_of(given: Sequence[Any] | None, features: int, costs: int, seed:
             f"forecasters need a name each, and at least one is needed; got {names}: pass (name, estimator)"
         )
     return found
+
+
+# -- modules: what `train` makes of them -------------------------------------------------------------------------------
+
+
+class Given(nn.Module):
+    """The forecast that comes with the features: the columns behind them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Estimator(nn.Module):
+    """A fitted estimator of scikit-learn's kind. A file keeps it by skops; what it is made of must be known, or trusted."""
+
+    def __init__(self, costs: int, fitted: Any = None, *, trust: bool = False) -> None:
+        super().__init__()
+        self.costs, self.fitted, self.trust = costs, fitted, trust
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor(np.reshape(self.fitted.predict(x.numpy()), (len(x), self.costs)), dtype=torch.float64)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        destination[prefix + "saved"] = torch.frombuffer(bytearray(_skops().dumps(self.fitted)), dtype=torch.uint8)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *_: Any) -> None:
+        saved = bytes(state_dict[prefix + "saved"].numpy())
+        unknown = [kind for kind in _skops().get_untrusted_types(data=saved) if kind != PLAIN]
+        if unknown and not self.trust:
+            raise DataError(
+                f"its model holds objects of {', '.join(sorted(unknown)[:5])}, whose code loading would run: if you trust them, "
+                "load it with trust=True"
+            )
+        self.fitted = _skops().loads(saved, trusted=[*unknown, PLAIN])
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "estimators of your own are saved with skops: pip install 'dflearn[sklearn]'"
+        ) from error
+    return skops.io
+
+
+class Combination(nn.Module):
+    """ŷ = after(offset + Σ_m weight_m · f_m(x)): a weight of each forecast for each cost.  `(*batch, k)` → `(*batch, p)`.
+
+    Args:
+        parts: by name, the forecasts f_m: a linear map, `Trees`, `Given` or an `Estimator`.
+        features: how many columns are features; behind them stand those of a given forecast.
+        weight, offset: `(parts, p)` and `(p,)`; by default their mean.
+        positive: the scale of the softplus that keeps predictions positive; 0: none.
+        errors: `(K, p)`, of a forecast that is decided with in K scenarios at once (`dflearn.tables.scenarios`), or none.
+    """
+
+    errors: Tensor
+
+    def __init__(
+        self,
+        parts: Mapping[str, nn.Module],
+        features: int,
+        costs: int,
+        weight: Tensor | None = None,
+        offset: Tensor | None = None,
+        *,
+        positive: float = 0.0,
+        errors: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.names, self.parts = tuple(parts), nn.ModuleList(parts.values())
+        self.features, self.costs = features, costs
+        equal = torch.full((len(parts), costs), 1 / max(1, len(parts)), dtype=torch.float64)
+        self.weight = nn.Parameter(equal if weight is None else weight.detach().double().clone())
+        self.offset = nn.Parameter(
+            torch.zeros(costs, dtype=torch.float64) if offset is None else offset.double().clone()
+        )
+        self.positive = positive
+        self.after = Positive(positive).double() if positive else nn.Identity()
+        self.register_buffer("errors", torch.zeros(0, costs, dtype=torch.float64) if errors is None else errors)
+
+    def forward(self, x: Tensor) -> Tensor:
+        own, given = x[..., : self.features], x[..., self.features :]
+        found = self.offset.expand(*x.shape[:-1], -1)
+        for weight, part in zip(self.weight, self.parts, strict=True):
+            found = found + weight * part(given if isinstance(part, Given) else own)
+        return self.after(found)
+
+    def plan(self) -> dict[str, Any]:
+        """What a file keeps beside the numbers."""
+        kinds = [[name, _kind(part)] for name, part in zip(self.names, self.parts, strict=True)]
+        return {
+            "parts": kinds,
+            "features": self.features,
+            "costs": self.costs,
+            "positive": self.positive,
+            "scenarios": len(self.errors),
+        }
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any], *, trust: bool = False) -> Combination:
+        """The combination that a plan describes, without its numbers."""
+        k, p = int(plan["features"]), int(plan["costs"])
+        if not 0 <= (several := int(plan["scenarios"])) <= MOST_SCENARIOS:
+            raise DataError(f"its model has {several} scenarios, and {MOST_SCENARIOS} are the most")
+        errors = torch.zeros(several, p, dtype=torch.float64)
+        return cls(_built(plan["parts"], k, p, trust), k, p, positive=float(plan["positive"]), errors=errors)
+
+    def check(self) -> None:
+        """An error where the trees that a file holds do not fit."""
+        for part in self.parts:
+            if isinstance(part, Trees):
+                part.check(self.features)
+
+
+def _kind(part: nn.Module) -> str:
+    kinds = {nn.Sequential: "linear", Trees: "trees", Given: "given", Estimator: "estimator"}
+    return kinds[type(part)]
+
+
+def _built(parts: Sequence[Sequence[str]], k: int, p: int, trust: bool) -> dict[str, nn.Module]:
+    makes: dict[str, Any] = {
+        "linear": lambda: nn.Sequential(Standardize(k), Linear(k, p).double()),
+        "trees": lambda: Trees(p),
+        "given": Given,
+        "estimator": lambda: Estimator(p, trust=trust),
+    }
+    unknown = [kind for _, kind in parts if kind not in makes]
+    if unknown:
+        raise OptionError(f"its model has a part of the kind {unknown[0]!r}, and known are {', '.join(makes)}")
+    return {name: makes[kind]() for name, kind in parts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -15,107 +14,37 @@ from torch import Tensor, nn
 from dflearn.data import DecisionDataset, split_rows
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
-from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
-from dflearn.evaluation.regret import check_linear, regrets_of
+from dflearn.errors import DataError, OptionError, ShapeError
 from dflearn.layers.base import Layer
 from dflearn.losses import Quantile
 from dflearn.losses.base import Loss
 from dflearn.models import predict
-from dflearn.problems import Problem
-from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solver
+from dflearn.program import Instance
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.tables import saving
 from dflearn.tables.demand import LEVELS, critical_ratios
-from dflearn.tables.encoding import Encoding
-from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
-from dflearn.tables.linear import Start, after_model, ridge_start
+from dflearn.tables.linear import Report, Start, after_model, beats, best_of, ridge_start
 from dflearn.tables.methods import WITHOUT_SOLVES, Amount, default_losses, make_loss
-from dflearn.tables.modules import build
-from dflearn.tables.tables import (
-    MixedTable,
-    Table,
-    TableLike,
-    Tables,
+from dflearn.tables.table_model import (
+    TableModel,
+    _check_sample_weight,
+    beside_decisions,
+    check_array,
+    check_is_fitted,
+    check_random_state,
     check_same_index,
-    id_column_in,
-    is_table,
+    cost_columns,
+    decision_columns,
+    minus_regret,
+    validate_data,
 )
-from dflearn.tables.tuning import Report
+from dflearn.tables.tables import is_table
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 from dflearn.training.validation import Validation
 
-try:
-    from sklearn.base import BaseEstimator, RegressorMixin
-    from sklearn.utils import check_random_state
-    from sklearn.utils.validation import (
-        _check_sample_weight,
-        _get_feature_names,
-        check_array,
-        check_is_fitted,
-        validate_data,
-    )
-except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
-    ) from error
 
-
-ERRORS = 1.0  # standard errors by which ridge regression must be beaten
-
-
-def _best_of(history: History) -> float:
-    """What its best epoch reached; zero where nothing was watched."""
-    best = history.best
-    return 0.0 if best is None or history.monitored is None else float(best[history.monitored])
-
-
-def _beats(judge: Validation, trained: nn.Module, start: nn.Module) -> bool:
-    """Whether its regret is less by more than one standard error: fewer rows choose an epoch than train it."""
-    rows = torch.arange(len(judge.data))
-    gain = judge.regrets(start, rows).regret - judge.regrets(trained, rows).regret
-    share = torch.ones_like(gain) if judge.data.weights is None else judge.data.weights
-    share = share / share.sum()
-    mean = float(share @ gain)
-    return mean > 0 and mean**2 > ERRORS**2 * float(share.square() @ (gain - mean).square())
-
-
-class Decider(RegressorMixin, BaseEstimator):
-    """What the estimators of decisions share: tags, costs by name, and the score."""
-
-    problem: Decided | None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # the score is minus a regret, so never above zero
-        return tags
-
-    def _only_decides(self) -> bool:
-        """Whether what is decided is a function, for which costs and variables are one."""
-        return not isinstance(self.problem, Problem | Program | Solver | DecisionTask)
-
-    def _in_order(self, y: Any) -> Any:
-        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
-        if _get_feature_names(y) is None or self.problem is None or self._only_decides():
-            return y
-        program = DecisionTask.of(self.problem, None).program
-        names = None if program is None else program.cost_names or vars(self).get("record_", {}).get("costs")
-        return y if names is None else Table.of(y, "y").in_order(names, "the program").values
-
-
-def minus_regret(solver: Solver, data: DecisionDataset, decided: Tensor, weights: Tensor | float) -> float:
-    """−Σ regret / Σ |optimum| of these decisions on labelled data, both sums weighted."""
-    batch = data.batch()
-    true, optimal = batch.require("costs"), batch.require("decisions")
-    found = regrets_of(solver, true, decided, optimal, data.instance)
-    check_linear(solver, found, true, optimal, data.instance)
-    regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
-    return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
-
-
-class DecisionFocusedRegressor(Decider):
+class DecisionFocusedRegressor(TableModel):
     """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
 
         regressor = DecisionFocusedRegressor(problem).fit(X, y)
@@ -169,6 +98,11 @@ class DecisionFocusedRegressor(Decider):
         history_, epoch_: the `History` of the training that chose the epoch, and that epoch; 0: the start was kept.
         held_out_: the rows of X that were held out for validation, int64.
         record_: what `save` was given to keep, after `load`.
+
+    Examples:
+        >>> regressor = dfl.DecisionFocusedRegressor(problem, epochs=3).fit(data.features, data.costs)
+        >>> regressor.predict(data.features[:2]).shape, regressor.decide(data.features[:2]).shape
+        ((2, 12), (2, 12))
     """
 
     held_out_: np.ndarray
@@ -279,32 +213,19 @@ class DecisionFocusedRegressor(Decider):
         found = []
         for turns in self._levels(losses, task, judged_by_regret):
             start = self._start(train, task, seed)
-            history = fit(
-                start.module,
-                turns,
-                start.train,
-                validation=None if checked is None else start.on(checked),
-                problem=task.relaxed if judged_by_regret else None,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                lr=self.lr * start.reach,
-                early_stopping=None if checked is None else self.early_stopping,
-                keep="last" if checked is None else "best",
-                seed=seed,
-                callbacks=[Report()] if self.verbose else [],
-                device=self.device,
-                progress=False,
-            )
-            start.module.cpu()
-            found.append((history, turns, start))
-        self.history_, losses, start = min(found, key=lambda one: _best_of(one[0]))
+            watched: dict[str, Any] = {"callbacks": [Report()] if self.verbose else []}
+            if checked is not None:
+                watched |= {"validation": start.on(checked), "early_stopping": self.early_stopping, "keep": "best"}
+                watched |= {"problem": task.relaxed} if judged_by_regret else {}
+            found.append((self._fit(start, turns, seed, epochs=self.epochs, **watched), turns, start))
+        self.history_, losses, start = min(found, key=lambda one: best_of(one[0]))
         best = self.history_.best
         self.epoch_ = len(self.history_.rows) if best is None else int(best["epoch"])
         incumbent = start.name == "ridge" and (task.program is None or not task.program.predicts_rows)
         if checked is not None and judged_by_regret and incumbent and self.epoch_:
             untrained = self._start(train, task, seed)
             judge = Validation(start.on(checked), losses[-1], task.relaxed)
-            if not _beats(judge, start.module, untrained.module):
+            if not beats(judge, start.module, untrained.module):
                 start, self.epoch_ = untrained, 0
         if self.refit and len(self.held_out_):
             start = self._again(losses, data, task, seed)
@@ -316,19 +237,15 @@ class DecisionFocusedRegressor(Decider):
         start = self._start(data, task, seed)
         phases = [row.get("phase", 1) for row in self.history_.rows[: self.epoch_]]
         for number, loss in enumerate(losses, 1):
-            fit(
-                start.module,
-                loss,
-                start.train,
-                epochs=phases.count(number),
-                batch_size=self.batch_size,
-                lr=self.lr * start.reach,
-                seed=seed,
-                device=self.device,
-                progress=False,
-            )
-        start.module.cpu()
+            self._fit(start, loss, seed, epochs=phases.count(number))
         return start
+
+    def _fit(self, start: Start, loss: Loss | list[Loss], seed: int, **watched: Any) -> History:
+        """Adam on the module of a start, which is then on the CPU."""
+        rates: dict[str, Any] = {"batch_size": self.batch_size, "lr": self.lr * start.reach, "seed": seed}
+        history = fit(start.module, loss, start.train, device=self.device, progress=False, **rates, **watched)
+        start.module.cpu()
+        return history
 
     def _named(self, task: DecisionTask, with_costs: bool = True) -> Sequence[str | Loss]:
         """The losses that are trained with in turn, by name or as they are."""
@@ -376,7 +293,7 @@ class DecisionFocusedRegressor(Decider):
         if self.start == "ridge" or (self.start == "auto" and fits and train.costs is not None):
             return ridge_start(train, after_model(self.positive, self.scale_.costs))
         zero = self.get_params(deep=False) | {"start": "zero"}
-        model = build(zero, self._shape, task.objective.p, self.scale_.costs, seed, train)
+        model = saving.build(zero, self._shape, task.objective.p, self.scale_.costs, seed, train)
         return Start("zero", model, train, model)
 
     def _task(self, p: int | None) -> DecisionTask:
@@ -415,6 +332,7 @@ class DecisionFocusedRegressor(Decider):
         self.held_out_ = np.arange(0)
         if isinstance(validation, tuple):
             X, y, *more = validation
+            check_same_index(X, y)
             X = np.ascontiguousarray(validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
             costs = np.asarray(self._in_order(y), np.float64).reshape(len(X), -1)
             return data, label(
@@ -449,7 +367,6 @@ class DecisionFocusedRegressor(Decider):
         if self.encoding is None or program is None or not is_table(X):
             return self._costs(X)
         features = self.read({"features": X})[0].features
-        self._warn(features)
         return self._framed(cost_columns(self.cost_names, self._costs(features)), features)
 
     def _costs(self, X: Any) -> np.ndarray:
@@ -462,70 +379,6 @@ class DecisionFocusedRegressor(Decider):
         costs = predict(self.model_, torch.tensor(X)).numpy()
         return costs.reshape(-1) if self._one_dimensional else costs
 
-    def _framed(self, columns: dict[str, np.ndarray], features: MixedTable) -> Any:
-        """A DataFrame with the rows of a table."""
-        return as_frame(columns, None if features.ids is None else self.record_["id"], features.ids or features.index)
-
-    def _warn(self, features: MixedTable) -> None:
-        """Of unusual cells."""
-        for remark in self.learned_encoding().remarks(features):
-            warnings.warn(remark, stacklevel=3)
-
-    def read(
-        self, given: Mapping[str, TableLike | None], id_column: str | None = None
-    ) -> tuple[Tables, Instance | None]:
-        """Tables for a model that `train` made, with their columns in the order of training, and their instances; an error where
-        they do not suit the model."""
-        encoding, program = self.learned_encoding(), self.solver_.program
-        record = self.record_
-        assert program is not None
-        if "instances" in given and record["instances"] and given["instances"] is None:
-            names = ", ".join(record["instances"])
-            raise DataError(f"the model was trained with instances (columns {names}): add such a table")
-        if not record["instances"] and given.get("instances") is not None:
-            raise DataError("the model was trained without instances: leave it out, or train with it")
-        if record["forecast"] and given.get("forecast") is None:
-            raise DataError(
-                "the model builds on your own forecast of the costs: add such a table, decide(…, forecast=…)"
-            )
-        if not record["forecast"]:
-            given = {**given, "forecast": None}
-        wanted = {"features": encoding.inputs, "costs": self.cost_names, "instances": list(record["instances"])}
-        wanted["forecast"] = record["forecast"] or None
-        id_column = id_column or id_column_in(given.values(), record["id"])
-        tables = Tables.of(given, id_column, wanted, "the {} in training")
-        return tables, tables.instance(program)
-
-    @property
-    def encoding(self) -> Encoding | None:
-        """How tables of features become numbers; `None` where the model was not made of tables."""
-        held = vars(self).get("record_", {}).get("encoding")
-        return None if held is None else Encoding.from_dict(held)
-
-    @property
-    def cost_names(self) -> Sequence[str] | None:
-        """What the costs are called: by the program, or else by the table that the model was trained on."""
-        program = self.solver_.program
-        return None if program is None else program.cost_names or vars(self).get("record_", {}).get("costs")
-
-    def learned_encoding(self) -> Encoding:
-        """The same; an error where there is none."""
-        if (encoding := self.encoding) is None:
-            raise DataError(
-                "the model was not made by dfl train, so nothing tells the names of its features: use it in Python, with arrays"
-            )
-        return encoding
-
-    def _encoded(self, X: Any) -> Any:
-        """The features as numbers, if this model was made of tables and X is one; X itself otherwise."""
-        encoding = self.encoding
-        if encoding is None:
-            return X
-        width = None if is_table(X) else np.shape(X)[1:]
-        if width is None or (width != self._shape and width == (len(encoding.inputs),)):
-            return encoding(MixedTable.of(X, "X", names=encoding.inputs))
-        return X
-
     def decide(self, X: Any, instance: Any = None) -> Any:
         """For each row of X the decision that is optimal for the predicted costs, `(n_samples, n)`.
 
@@ -537,16 +390,15 @@ class DecisionFocusedRegressor(Decider):
         if self.encoding is None or program is None or not is_table(X) or isinstance(instance, Instance):
             return self._solve(self._costs(X), instance).numpy()
         tables, sides = self.read({"features": X, "instances": instance})
-        self._warn(tables.features)
         costs = self._costs(tables.features)
-        decisions = self.solver_.solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
+        decisions = self.decider().solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
         columns = beside_decisions(cost_columns(self.cost_names, costs))
         columns |= decision_columns(program, decisions, columns)
         return self._framed(columns, tables.features)
 
     def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
-        return self.solver_.solve(y, instance).check().decision
+        return self.decider().solve(y, instance).check().decision
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, *, decisions: Any = None, instance: Instance | None = None
@@ -556,6 +408,7 @@ class DecisionFocusedRegressor(Decider):
         Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
         computed from y by the exact solver. With `sample_weight` `(n_samples,)`, both sums are weighted. This is not R².
         """
+        check_same_index(X, y)
         y = np.ascontiguousarray(check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y"))
         if self._with_instances and instance is None:
             raise DataError(

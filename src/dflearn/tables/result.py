@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from dflearn.tables.forecasters import AVERAGE, YOURS
 from dflearn.tables.regressor import DecisionFocusedRegressor
 
 BASELINE, CHOSEN = "the baseline", "the kept model"  # of all folds of rolling origins
+JOINED = ("ids", "regrets", "optima", "squared_errors")  # of the evaluations of folds
 WIDTH = 100  # of what is printed
 WORDS = {
     "mean_of_ratios": ("mean of regret / optimum", ".2%"),
@@ -55,6 +56,12 @@ class TrainResult:
         record: settings, steps taken and figures, as the model's file keeps them.
         seconds: how long it took.
         final: the chosen model trained again on all rows, with `refit=True`.
+
+    Examples:
+        >>> x, y = data.features.numpy(), data.costs.numpy()
+        >>> result = dfl.train(program, x, y, forecasters=["ridge"], losses=["spo+"], epochs=1, progress=False)
+        >>> result.baseline, list(result.models)
+        ('ridge', ['ridge', 'stack', 'spo+', 'focused boosting'])
     """
 
     models: dict[str, DecisionFocusedRegressor]
@@ -122,19 +129,18 @@ class TrainResult:
         between = {words: (vars(self.difference).get(metric), form) for metric, (words, form) in WORDS.items()}
         differences = [(words, _between(found, form)) for words, (found, form) in between.items() if found is not None]
         width = max(len(words) for words, _ in differences)
-        lines = "".join(f"\n  {words:{width}}  {found}" for words, found in differences)
-        return (
-            f"{trained_on + tested_on} rows: {trained_on} for training ({chosen_by} left out in turn, for validation), {tested_on} for testing\n\n{table}\n\n"
-            f"{self.compared} − {self.baseline}, {self.difference.confidence:.0%} intervals:{lines}\n"
-            f"  less regret on {self.difference.wins} rows, the same on {self.difference.ties}, more on {self.difference.losses}\n\n"
-            + "\n".join(wrap(self.verdict, WIDTH))
-            + (
-                ""
-                if self.final is None
-                else f"\n{self.chosen} was then trained again on all {trained_on + tested_on} rows."
-            )
-            + "".join(f"\nnote: {note}" for note in self.notes)
-        )
+        again = f"{self.chosen} was then trained again on all {trained_on + tested_on} rows."
+        lines = [
+            f"{trained_on + tested_on} rows: {trained_on} for training ({chosen_by} left out in turn, for validation), {tested_on} for testing",
+            f"\n{table}\n",
+            f"{self.compared} − {self.baseline}, {self.difference.confidence:.0%} intervals:",
+            *(f"  {words:{width}}  {found}" for words, found in differences),
+            f"  less regret on {self.difference.wins} rows, the same on {self.difference.ties}, more on {self.difference.losses}\n",
+            *wrap(self.verdict, WIDTH),
+            *([] if self.final is None else [again]),
+            *(f"note: {note}" for note in self.notes),
+        ]
+        return "\n".join(lines)
 
     @property
     def verdict(self) -> str:
@@ -233,6 +239,14 @@ class RollingResult:
             + f"\n\n{self.verdict}"
             + "".join(f"\nnote: {note}" for note in self.notes)
         )
+
+
+def together(parts: Sequence[Evaluation]) -> Evaluation:
+    """One evaluation of the rows of several."""
+    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOINED}
+    if parts[0].weights is not None:
+        joined["weights"] = np.concatenate([part.weights for part in parts])
+    return replace(parts[0], **joined, decisions=None, pessimistic_regrets=None, floor_regrets=None)
 
 
 def _cell(number: float, form: str, sign: str = "") -> str:

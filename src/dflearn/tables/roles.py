@@ -142,25 +142,20 @@ def order_in_time(
             f"{rows.where(later)}{called} comes after {labels[later - 1]!s}, so that the rows are not in order of time, and "
             f"later ones would train the model: {how}{remedy}"
         )
-    backward: tuple[str, int, int] | None = None
+    backward = []
     for name, cells in features.columns.items():
-        moments = None
         with suppress(ValueError):
-            moments = _times(cells)
-        if moments is None:
-            continue
-        held = np.flatnonzero(~np.isnat(moments))
-        later = _first_back(moments[held])
-        if later is None:
-            return None, []
-        backward = backward or (name, int(held[later]), int(held[later - 1]))
-    if backward is None:
+            if (moments := _times(cells)) is not None:
+                held = np.flatnonzero(~np.isnat(moments))
+                if (later := _first_back(moments[held])) is None:
+                    return None, []
+                backward.append((name, held[later], cells[held[later]], cells[held[later - 1]]))
+    if not backward:
         return None, [UNTOLD]
-    name, row, before = backward
-    cells = features.columns[name]
+    name, row, cell, before = backward[0]
     raise DataError(
-        f"{features.cell(row, name)} holds {cells[row]!s} and comes after {cells[before]!s}, so that the rows are not in order of "
-        f"time by this column, and later ones would train the model: pass ordered={name!r}{remedy}"
+        f"{features.cell(row, name)} holds {cell!s} and comes after {before!s}, so that the rows are not in order of time by this "
+        f"column, and later ones would train the model: pass ordered={name!r}{remedy}"
     )
 
 
@@ -192,12 +187,10 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
 
 def _keys(table: MixedTable, name: str, id_column: str | None) -> np.ndarray:
     """What sorts the rows: the times or numbers of a column, `(rows,)`."""
-    if name == id_column and table.ids is not None:
-        cells = objects(table.ids)
-    elif name in table.columns:
-        cells = table.columns[name]
-    else:
+    by_id = name == id_column and table.ids is not None
+    if not by_id and name not in table.columns:
         raise DataError(f"{table.path} has no column {name!r} to sort the rows by{closest(name, table.names)}")
+    cells = objects(table.ids or ()) if by_id else table.columns[name]
     _check_full(table, name, cells, "the rows are sorted by this column, so each needs its time", text=False)
     try:
         found = _times(cells)

@@ -20,23 +20,19 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
-from dflearn.errors import DataError, MissingExtraError, OptionError
+from dflearn.errors import DataError, OptionError
 from dflearn.solvers.recourse import recourse_of
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.tables.regressor import Decider, minus_regret
-
-try:
-    from sklearn.utils.validation import (
-        _check_sample_weight,
-        check_array,
-        check_consistent_length,
-        check_is_fitted,
-        validate_data,
-    )
-except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "SPOTree follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
-    ) from error
+from dflearn.tables.table_model import (
+    Decider,
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    check_same_index,
+    minus_regret,
+    validate_data,
+)
 
 BETTER = 1e-9  # of the objective: what a split must gain at least
 
@@ -77,6 +73,12 @@ class SPOTree(Decider):
     Attributes:
         tree_: the root `Node`.
         solver_: the exact solver that decides.
+
+    Examples:
+        >>> from dflearn.tables import SPOTree
+        >>> tree = SPOTree(problem, max_depth=1, min_samples_leaf=10).fit(data.features, data.costs)
+        >>> tree.decide(data.features[:2]).shape
+        (2, 12)
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class SPOTree(Decider):
                 f"need max_depth >= 0, min_samples_leaf >= 1 and max_thresholds >= 1, whole numbers; got {self.max_depth}, "
                 f"{self.min_samples_leaf} and {self.max_thresholds}"
             )
+        check_same_index(X, y)
         X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, dtype=np.float64)
         self._one_dimensional = y.ndim == 1
         y = np.ascontiguousarray(y, np.float64).reshape(len(X), -1)
@@ -201,6 +204,7 @@ class SPOTree(Decider):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """−Σ regret / Σ |optimum| of `decide(X)` under the true costs y, weighted: zero is perfect. This is not R²."""
         check_is_fitted(self, "tree_")
+        check_same_index(X, y)
         y = check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
         check_consistent_length(X, y)
         data = label(

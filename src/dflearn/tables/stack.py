@@ -1,4 +1,5 @@
-"""The decision-focused stack: a few numbers on top of forecasts, learned from rows that the forecasts did not see.
+"""The decision-focused stack: a few numbers on top of forecasts, learned from rows that the forecasts did not see; and trees on the
+gradient of a decision-focused loss.
 
     ŷ_j = Σ_m (w_m + δ_mg) f_mj + offset_g · error_j        for each cost j of a group g
 
@@ -10,9 +11,9 @@ least where the forecast is the truth. Where right-hand sides are predicted, it 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +24,17 @@ from dflearn.data.scale import Scale
 from dflearn.layers import Smoothed
 from dflearn.losses import SmoothedSPOPlus, TaskLoss
 from dflearn.losses.base import Loss
+from dflearn.models import Trees
 from dflearn.program import Program
 from dflearn.solvers.task import DecisionTask
+from dflearn.tables.cross_fitting import thinned
+from dflearn.tables.forecasters import PER_LEAF
+from dflearn.tables.linear import units_of
 
 SMOOTHING = 0.1  # μ, relative to that at which errors move a decision by its own size
 PULL = 0.1  # weight of the squared error
 STEPS = 25  # of L-BFGS
+ROWS = 300  # that the numbers are learned from, at most: they are few
 
 
 def smoothing(task: DecisionTask, data: DecisionDataset, forecasts: Tensor) -> float:
@@ -144,10 +150,73 @@ def crossed(
     truth, found = data.batch().require("costs"), torch.empty_like(forecasts[0])
     every = np.arange(len(truth))
     for own in windows:
-        others = np.setdiff1d(every, own)
+        others = thinned(np.setdiff1d(every, own), ROWS)
         objective = Objective(loss, data.subset(others))
         found[own] = learn(forecasts[:, others], first, truth[others], objective, groups, offsets=offsets)(
             forecasts[:, own]
         )
-    whole = learn(forecasts, first, truth, Objective(loss, data), groups, offsets=offsets)
+    some = thinned(every, ROWS)
+    whole = learn(forecasts[:, some], first, truth[some], Objective(loss, data.subset(some)), groups, offsets=offsets)
     return found, whole
+
+
+# -- on the gradient of a loss -----------------------------------------------------------------------------------------
+
+
+ROUNDS, DEPTH, SHRINK, STEP_TREES = 20, 3, 0.5, (1.0, 0.5, 0.25)
+
+
+def on_gradient(
+    x: Tensor, forecasts: Tensor, loss: Callable[[Tensor], tuple[float, Tensor]], rounds: int = ROUNDS, seed: int = 0
+) -> Trees:
+    """Trees that correct forecasts `(rows, p)`, one for all costs in each round: the gradient of the loss, cost by cost, is fitted
+    by one tree, and a step along it is as long as a parabola through the slope at both ends says; it ends where nothing is gained.
+
+    loss: forecasts → the mean loss and its gradient.
+    """
+    from sklearn.tree import DecisionTreeRegressor
+
+    unit, found = units_of(forecasts), []
+    value, slope = loss(forecasts)
+    for number in range(rounds):
+        tree = DecisionTreeRegressor(
+            max_depth=DEPTH, min_samples_leaf=min(PER_LEAF, max(1, len(x) // 5)), random_state=seed + number
+        ).fit(x.numpy(), -(slope * unit).numpy())
+        way = torch.tensor(np.reshape(tree.predict(x.numpy()), forecasts.shape)) * unit
+        size = (way / unit).square().mean().sqrt().item()
+        if size == 0:
+            break
+        step = 0.1 / size  # a tenth of a standard deviation, to learn how the slope changes
+        first = (slope * way).sum().item()
+        _, there = loss(forecasts + step * way)
+        second = (there * way).sum().item()
+        length = step * min(10.0, first / (first - second)) if second > first else step
+        new = forecasts + SHRINK * length * way
+        now, gradient = loss(new)
+        if now >= value:
+            break
+        forecasts, value, slope = new, now, gradient
+        found.append((tree, SHRINK * length * unit))
+    return as_sum(found, forecasts.shape[1])
+
+
+def as_sum(trees: Sequence[tuple[Any, Tensor]], costs: int) -> Trees:
+    """The sum of scikit-learn's trees of several outputs, each times a scale `(costs,)`, as arrays: a tree for each output."""
+    arrays: dict[str, list[np.ndarray]] = {name: [] for name in Trees.KINDS}
+    first = 0
+    for model, scale in trees:
+        nodes = model.tree_
+        own, leaf = np.arange(nodes.node_count), nodes.children_left < 0
+        shift = first + np.repeat(np.arange(costs) * len(own), len(own))
+        many = lambda array: np.tile(array, costs)  # noqa: E731
+        arrays["root"].append(first + (np.arange(costs) * len(own))[:, None])
+        arrays["feature"].append(many(np.where(leaf, 0, nodes.feature)))
+        arrays["threshold"].append(many(np.where(leaf, 0.0, nodes.threshold)))
+        arrays["left"].append(many(np.where(leaf, own, nodes.children_left)) + shift)
+        arrays["right"].append(many(np.where(leaf, own, nodes.children_right)) + shift)
+        arrays["missing_left"].append(np.zeros(costs * len(own), bool))
+        arrays["value"].append((np.where(leaf[:, None], nodes.value[:, :, 0], 0.0) * scale.numpy()).T.reshape(-1))
+        first += costs * len(own)
+    del arrays["base"]  # zero
+    joined = {name: np.concatenate(parts, -1) for name, parts in arrays.items() if parts}
+    return Trees(costs, {name: torch.tensor(array) for name, array in joined.items()})

@@ -205,6 +205,11 @@ class Table(MixedTable):
         """float64 `(rows, columns)`."""
         return np.column_stack(list(self.columns.values()))
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether columns are called 0, 1, …, as those of arrays are, so that their names say no more than their places."""
+        return self.names == tuple(map(str, range(len(self.names))))
+
     def keys(self) -> tuple[str, ...]:
         return self.names
 
@@ -236,20 +241,6 @@ class Table(MixedTable):
                 f"if it names the rows, pass id_column={extra[0]!r}"
             )
         return replace(self, columns={name: columns[name] for name in names})
-
-
-def check_same_index(X: Any, y: Any) -> None:
-    """An error where both are frames of pandas and their rows are called otherwise."""
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not all(isinstance(one, pandas.DataFrame | pandas.Series) for one in (X, y)):
-        return
-    if len(X) == len(y) and not X.index.equals(y.index):
-        pairs = enumerate(zip(X.index.tolist(), y.index.tolist(), strict=True))
-        row, (mine, other) = next((row, pair) for row, pair in pairs if pair[0] != pair[1])
-        raise DataError(
-            f"row {row} is {mine!r} in the index of X and {other!r} in that of y: write y.loc[X.index] if the same "
-            "rows stand in another order, or y.to_numpy() if they belong together as they stand"
-        )
 
 
 def and_more(names: Sequence[str]) -> str:
@@ -370,9 +361,8 @@ def _mixed(
         for text, place in zip(ids, places, strict=True):
             if not text:
                 raise DataError(f"{path}, {place}: the id column {id_column!r} is empty")
-            if text in first:
-                raise DataError(f"{path}: id {text!r} stands in {first[text]} and in {place}; each row needs its own")
-            first[text] = place
+            if (other := first.setdefault(text, place)) != place:
+                raise DataError(f"{path}: id {text!r} stands in {other} and in {place}; each row needs its own")
     if not held:
         raise DataError(f"{path} has no column of numbers")
     short = [name for name, cells in held.items() if len(cells) != len(places)]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +24,24 @@ from dflearn.program.columns import places_of
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import DecisionTask, check_solves
 from dflearn.solvers.wrappers import Wrapper
-from dflearn.tables.candidates import QUANTILE, STACK, TREES, Candidates
+from dflearn.tables.candidates import QUANTILE, STACK, TREES, Candidates, judged_often
 from dflearn.tables.choice import Choice, best_ordinary, choose, drifting
-from dflearn.tables.combination import Combination
-from dflearn.tables.cross_fitting import Candidate, CrossFit, Settings, forget
+from dflearn.tables.columns import Encoding
+from dflearn.tables.cross_fitting import Candidate, CrossFit, Progress, Settings, forget
 from dflearn.tables.decisions import packed, with_forecast
-from dflearn.tables.encoding import Encoding
-from dflearn.tables.forecasters import forecasters_of
-from dflearn.tables.judging import Progress
+from dflearn.tables.forecasters import Combination, forecasters_of
 from dflearn.tables.methods import check_choices, losses_for
 from dflearn.tables.regressor import DecisionFocusedRegressor
-from dflearn.tables.result import AVERAGE, BASELINE, CHOSEN, YOURS, RollingResult, TrainResult
+from dflearn.tables.result import AVERAGE, BASELINE, CHOSEN, YOURS, RollingResult, TrainResult, together
 from dflearn.tables.roles import AS_IS, Roles, order_in_time
 from dflearn.tables.tables import Table, TableLike, Tables
 from dflearn.training import History
-from dflearn.training.arguments import as_device
+from dflearn.training.step import as_device
 
 LEAST_ROWS = 10  # below it, a test says nothing
+SOLVES = 8000  # exact ones, to choose by
+LARGE = 400  # variables and rows of an integer program beyond which there are fewer
 MINUTES = 10.0  # for all decision-focused runs, which are counted in steps: a limit that few problems meet
-JOINED = ("ids", "regrets", "optima", "squared_errors")  # of the evaluations of folds
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -65,6 +65,7 @@ def train(
     id_column: str | None = None,
     offset: float = 0.0,
     minutes: float | None = MINUTES,
+    solves: int | None = None,
     forecasters: Sequence[Any] | None = None,
     forecast: TableLike | None = None,
     refit: bool = False,
@@ -93,7 +94,7 @@ def train(
             see `Program.instance`.
         losses: of the linear models: see `DecisionFocusedRegressor`. Default: "smoothed-spo+" and "sce"; where right-hand sides are
             predicted or something is decided once the truth is known, "task" and "quantile", which stands for forecasts of the
-            level that costs least.
+            level that costs least, and for decisions in several scenarios at once.
         forecasters: what forecasts the costs: "ridge", "huber", "boosting" (the default), any estimator or pipeline of scikit-learn's
             kind, or pairs (name, estimator). A file keeps an estimator by skops.
         forecast: the forecast of the costs that you have today, a column for each cost; it is a candidate, and kept unless another is
@@ -115,6 +116,9 @@ def train(
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
         minutes: after so many of the processor, no other decision-focused candidate is begun, and a note says which were left out.
+        solves: about how many exact solves the choice may take; where that binds, fewer rows are left out for it, at equal steps, and
+            a note says so. By default 8,000, fewer where a program with integers is large. Of such a program, variants of one model
+            are compared on the relaxation.
         refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
             and number of steps; `result.model` is this one then, and no row is left to test it.
         checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
@@ -126,6 +130,12 @@ def train(
         cache: a folder that remembers solves, as of `label`.
         device: where decision-focused models are trained, "cuda", say; see docs/how-to/gpu.md. The result lies on the CPU.
         progress: say on stderr how far it is.
+
+    Examples:
+        >>> x, y = data.features.numpy(), data.costs.numpy()
+        >>> result = dfl.train(program, x, y, forecasters=["ridge"], losses=["spo+"], epochs=1, progress=False)
+        >>> result.chosen in result.models, len(result.parts.test)
+        (True, 10)
     """
     begun = time.perf_counter()
     check_choices(losses or (), layer)
@@ -139,10 +149,10 @@ def train(
     losses = losses_for(program, losses)
     given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, roles, remarks = _read(program, given, ordered, groups, weights, id_column)
-    if positive:
-        _check_positive(tables.costs)
     true = tables.costs
     assert true is not None
+    if positive:
+        _check_positive(true)
     if (rows := len(tables.features)) < LEAST_ROWS:
         raise DataError(
             f"{tables.features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some "
@@ -151,6 +161,7 @@ def train(
     divided = parts_of(rows, test=test, choose=HELD_OUT, ordered=bool(ordered), gap=gap, groups=roles.groups, seed=seed)
     known = np.arange(divided.test[0] - gap) if ordered else np.setdiff1d(np.arange(rows), divided.test)
     encoding = Encoding.of(roles.features, known, roles.aside)
+    ours = forecasters_of(forecasters, len(encoding.names), program.p, seed)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
     x, y = torch.tensor(with_forecast(encoding(tables.features), tables.forecast)), torch.tensor(true.values)
     instance = tables.instance(program)
@@ -161,30 +172,37 @@ def train(
     if counts is not None:
         known = known[counts[known].numpy() > 0]  # rows without weight tell nothing
     settings = Settings(tuple(losses), layer, positive, epochs, lr, bool(ordered), gap, seed)
-    said = Progress(progress)
-    folder = None if checkpoint is None else Path(checkpoint)
-    labels = None if roles.groups is None else np.asarray(roles.groups)
-    ours = forecasters_of(forecasters, len(encoding.names), program.p, seed)
-    fit = CrossFit(task, solver, data, known, len(encoding.names), ours, settings, said, folder, cache, labels, device)
+    said, folder = Progress(progress), None if checkpoint is None else Path(checkpoint)
+    if solves is None:
+        size = program.n + len(program.b) + len(program.h) if program.is_integer else 0
+        solves = round(SOLVES * min(1.0, LARGE / max(1, size)))
+    most, labels = (
+        solves // judged_often(program, losses, len(ours)),
+        None if roles.groups is None else np.asarray(roles.groups),
+    )
+    fit = CrossFit(
+        task, solver, data, known, len(encoding.names), ours, settings, said, folder, cache, labels, device, most
+    )
     found, choice, skipped = _search(fit, Candidates(fit, program), minutes)
+    if len(fit.left_out) < fit.all_left_out:
+        skipped.append(
+            f"choices were made on {len(fit.left_out)} of {fit.all_left_out} rows left out, for some {solves} exact solves: see solves="
+        )
     parts = Parts(known, np.sort(fit.left_out), divided.test)
 
     built = {name: one.build(known) for name, one in found.items()}
     models = {name: _regressor(problem, module, found[name], fit) for name, module in built.items()}
-    part = data.subset(known).batch()
+    part, testing = data.subset(known).batch(), data.subset(parts.test)
     average = np.average(part.require("costs").numpy(), axis=0, weights=part.weights)
 
-    def judge(name: str, predicted: np.ndarray, rows: np.ndarray) -> Evaluation:
+    def judge(name: str, predicted: np.ndarray, solver: Solver) -> Evaluation:
         said.pass_by(f"deciding with {name}")
-        return evaluate(predicted, program, data.subset(rows), solver, cache=cache, progress=False, accept=accept)
+        return evaluate(predicted, program, testing, solver, cache=cache, progress=False, accept=accept)
 
-    first = judge(choice.baseline, found[choice.baseline].forecasts.numpy(), fit.left_out)
-    validation = {name: _judged_before(first, one, fit) for name, one in found.items()}
-    tested_on = data.features[parts.test].numpy()
-    tested = {AVERAGE: judge(AVERAGE, np.tile(average, (len(parts.test), 1)), parts.test)}
-    tested |= {
-        name: judge(name, one.predict(tested_on[:, : one.n_features_in_]), parts.test) for name, one in models.items()
-    }
+    tested = {AVERAGE: judge(AVERAGE, np.tile(average, (len(testing), 1)), solver)}
+    for name, one in models.items():
+        tested[name] = judge(name, one.predict(testing.features.numpy()[:, : one.n_features_in_]), one.decider(solver))
+    validation = {name: _judged_before(tested[AVERAGE], one, fit) for name, one in found.items()}
     said.done()
     compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
     difference = compare(tested[compared], tested[choice.baseline])
@@ -196,7 +214,7 @@ def train(
         "run": fit.key,
         "trained_on": packed(data.subset(known)),
         "id": id_column,
-        "costs": None if is_counted(true) else list(true.names),
+        "costs": None if true.is_counted else list(true.names),
         "instances": places,
         "offset": offset,
         **names,
@@ -208,17 +226,21 @@ def train(
         "difference": difference.as_dict(),
     }
     for name, regressor in models.items():
-        regressor.record_ = record | {"chosen": name}
-        if YOURS not in built[name].names:
-            regressor.record_["forecast"] = []
+        forecast_of = record["forecast"] if YOURS in built[name].names else []
+        regressor.record_ = record | {"chosen": name, "forecast": forecast_of}
     final = None
     if refit:
-        every = np.arange(len(data))
-        final = _regressor(problem, found[choice.chosen].build(every), found[choice.chosen], fit)
-        final.record_ = models[choice.chosen].record_ | {"refit": len(data), "trained_on": packed(data)}
-        said.done()
+        final = _regressor(problem, found[choice.chosen].build(np.arange(rows)), found[choice.chosen], fit)
+        final.record_ = models[choice.chosen].record_ | {"refit": rows, "trained_on": packed(data)}
     if folder is not None and not keep_checkpoint:
         forget(folder, [fit.key], said)
+    notes = [
+        *remarks,
+        *encoding.notes,
+        *encoding.remarks(tables.features),
+        *skipped,
+        *_notes(program, instance, best, solver),
+    ]
     return TrainResult(
         models=models,
         **names,
@@ -229,14 +251,7 @@ def train(
         data=data,
         row_names=tuple(map(str, tables.features.ids or tables.features.places)),
         encoding=encoding,
-        notes=remarks
-        + encoding.notes
-        + encoding.remarks(tables.features)
-        + skipped
-        + _replaced(program, instance)
-        + _unproven(best)
-        + _within_gap(solver, program)
-        + _notes_on_models(models, tested, data, parts),
+        notes=notes + _notes_on_models(models, tested[AVERAGE], data),
         record=record,
         seconds=time.perf_counter() - begun,
         final=final,
@@ -248,12 +263,12 @@ def _search(fit: CrossFit, of: Candidates, minutes: float | None) -> tuple[dict[
     settings, begun, skipped = fit.settings, time.process_time(), []
     ordinary = of.ordinary()
     if QUANTILE in settings.losses:
-        ordinary += of.quantiles(ordinary)
+        ordinary += [*of.quantiles(ordinary), *of.scenarios(ordinary)]
     last = fit.folds[-1]
     drifts = settings.ordered and drifting(fit.rows.x[last.fit].numpy(), fit.rows.x[last.own].numpy())
-    base = best_ordinary(ordinary, drifts=drifts, equal=of.settled)
+    base = best_ordinary(ordinary, drifts=drifts)
     blends = [one for one in ordinary if "weights" in one.detail]
-    stacked = base if base in blends else best_ordinary(blends, drifts=drifts, equal=of.settled)
+    stacked = base if base in blends else best_ordinary(blends, drifts=drifts)
     kinds: dict[str, Callable[[], list[Candidate]]] = {STACK: lambda: of.stacks(stacked)}
     kinds |= {loss: partial(of.linear, loss, stacked) for loss in settings.losses if loss != QUANTILE}
     kinds |= {} if of.settled else {TREES: lambda: of.boosted(stacked)}
@@ -265,10 +280,9 @@ def _search(fit: CrossFit, of: Candidates, minutes: float | None) -> tuple[dict[
             focused[name] = make()
     choice = choose(base, focused, fit.windows, ordered=settings.ordered, seed=settings.seed)
     found: dict[str, Candidate] = {}
-    for one in sorted((*ordinary, *(one for some in focused.values() for one in some)), key=lambda one: one.mean):
-        found.setdefault(one.name, one)
-    order = [*dict.fromkeys(one.name for one in ordinary), *focused]
-    return {name: found[name] for name in order if name in found}, choice, skipped
+    for one in (*ordinary, *chain(*focused.values())):
+        found[one.name] = min(found.get(one.name, one), one, key=lambda one: one.mean)
+    return found, choice, skipped
 
 
 def train_rolling(
@@ -327,16 +341,8 @@ def train_rolling(
     if checkpoint is not None:
         forget(Path(checkpoint), [one.record["run"] for one in results], Progress(options.get("progress", True)))
     names = {AVERAGE: lambda _: AVERAGE, BASELINE: lambda fold: fold.baseline, CHOSEN: lambda fold: fold.chosen}
-    tested = {said: _together([fold.tested[name(fold)] for fold in results]) for said, name in names.items()}
+    tested = {said: together([fold.tested[name(fold)] for fold in results]) for said, name in names.items()}
     return RollingResult(results, tested, compare(tested[CHOSEN], tested[BASELINE]))
-
-
-def _together(parts: Sequence[Evaluation]) -> Evaluation:
-    """One evaluation of the rows of several."""
-    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOINED}
-    if parts[0].weights is not None:
-        joined["weights"] = np.concatenate([part.weights for part in parts])
-    return replace(parts[0], **joined, decisions=None, pessimistic_regrets=None, floor_regrets=None)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
@@ -355,7 +361,7 @@ def _read(
     wanted = {"costs": names, "forecast": names}
     tables = Tables.of(given, id_column, wanted, "the program")
     costs, forecast = tables.costs, tables.forecast
-    if names is None and costs is not None and forecast is not None and not (is_counted(costs) or is_counted(forecast)):
+    if names is None and costs is not None and forecast is not None and not (costs.is_counted or forecast.is_counted):
         tables = tables._replace(forecast=forecast.in_order(costs.names, str(costs.path)))
     roles = Roles.of(tables.features, groups, weights)
     order, remarks = order_in_time(tables.features, ordered, id_column, tables.costs)
@@ -376,60 +382,53 @@ def _regressor(
 
 
 def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluation:
-    """How a candidate did on the rows left out, as the evaluation of another."""
-    errors, regrets = (one.forecasts - fit.truth).square().mean(-1), one.regrets
+    """How a candidate did on the rows left out, in the form of an evaluation of other rows."""
+    errors, regrets, weights = (one.forecasts - fit.truth).square().mean(-1), one.regrets, None
     if fit.held.weights is not None:
-        weigh = (fit.held.weights / fit.held.weights.mean()).numpy()
+        weights = fit.held.weights.numpy()
+        weigh = weights / weights.mean()
         regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
-    return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
+    objective = fit.task.objective
+    optima = objective.true_cost(fit.truth, fit.judge.best, fit.held.instance).numpy()
+    return replace(
+        like,
+        ids=fit.held.ids.numpy(),
+        regrets=regrets,
+        optima=-optima if objective.sense == "maximize" else optima,
+        squared_errors=errors.numpy(),
+        weights=weights,
+        decisions=None,
+        predictions=one.forecasts,
+        floor_regrets=None,
+    )
 
 
-def is_counted(table: Table) -> bool:
-    """Whether columns are called 0, 1, …, as those of arrays are, so that their names say no more than their places."""
-    return table.names == tuple(map(str, range(len(table.names))))
-
-
-def _replaced(program: Program, instance: Instance | None) -> list[str]:
-    """A note where predictions replace costs that the model has, and no column d:NAME holds them."""
-    known = None if instance is None else instance.d
+def _notes(program: Program, instance: Instance | None, best: Solution, solver: Solver) -> list[str]:
+    """Where predictions replace costs that the model has, and no column d:NAME holds them; where labels are not proven to be
+    optimal; where decisions are not optimal but within the solver's gap or time."""
+    notes, known = [], None if instance is None else instance.d
     own = [cost for k, cost in (program.replaced or {}).items() if known is None or not known[:, k].any()]
-    if not own:
-        return []
-    span = f"{min(own):g}" + (f" … {max(own):g}" if min(own) < max(own) else "")
-    return [
-        f"the model's own cost of {len(own)} predicted variable{'s' * (len(own) > 1)}, {span}, is replaced by the predicted cost; "
-        "to keep it beside the prediction, give instances with a column d:NAME"
-    ]
-
-
-def _within_gap(solver: Solver, program: Program) -> list[str]:
-    """A note where decisions are not optimal but within the solver's gap or time."""
+    if own:
+        span = f"{min(own):g}" + (f" … {max(own):g}" if min(own) < max(own) else "")
+        notes.append(
+            f"the model's own cost of {len(own)} predicted variable{'s' * (len(own) > 1)}, {span}, is replaced by the predicted cost; "
+            "to keep it beside the prediction, give instances with a column d:NAME"
+        )
+    if count := int((best.status != int(Status.OPTIMAL)).sum()):
+        notes.append(f"{count} of {len(best.status)} optimal decisions are the best found within the solver's limit")
     while isinstance(solver, Wrapper):
         solver = solver.solver
     gap, limit = getattr(solver, "gap", 0.0), getattr(solver, "time_limit", np.inf)
-    allowed = [f"a gap of {gap:.3g}"] * (program.is_integer and gap > 0) + [f"{limit:g} seconds"] * bool(
-        np.isfinite(limit)
-    )
-    if not allowed:
-        return []
-    return [
-        f"decisions are those that the solver finds within {' and '.join(allowed)}: regrets are against such decisions, and may be "
-        "negative"
-    ]
+    allowed = [f"a gap of {gap:.3g}"] * (program.is_integer and gap > 0) + [f"{limit:g} seconds"] * bool(limit < np.inf)
+    if allowed:
+        notes.append(
+            f"decisions are those that the solver finds within {' and '.join(allowed)}: regrets are against such decisions, and may "
+            "be negative"
+        )
+    return notes
 
 
-def _unproven(best: Solution) -> list[str]:
-    """A note where some labels are not proven to be optimal."""
-    count = int((best.status != int(Status.OPTIMAL)).sum())
-    return (
-        [f"{count} of {len(best.status)} optimal decisions are the best found within the solver's limit"]
-        if count
-        else []
-    )
-
-
-def _check_positive(costs: Table | None) -> None:
-    assert costs is not None
+def _check_positive(costs: Table) -> None:
     negative = np.argwhere(costs.values < 0)
     if len(negative):
         row, column = negative[0]
@@ -440,22 +439,14 @@ def _check_positive(costs: Table | None) -> None:
 
 
 def _notes_on_models(
-    models: Mapping[str, DecisionFocusedRegressor],
-    tested: Mapping[str, Evaluation],
-    data: DecisionDataset,
-    parts: Parts,
+    models: Mapping[str, DecisionFocusedRegressor], average: Evaluation, data: DecisionDataset
 ) -> list[str]:
-    notes = []
-    zero = int(tested[AVERAGE].zero_optima.sum())
-    if zero:
+    notes, x = [], data.features.numpy()
+    if zero := int(average.zero_optima.sum()):
         notes.append(
-            f"{zero} of the {len(parts.test)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
+            f"{zero} of the {len(average.ids)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
         )
-    below = [
-        name
-        for name, model in models.items()
-        if model.predict(data.features[:, : model.n_features_in_].numpy()).min() < 0
-    ]
+    below = [name for name, model in models.items() if model.predict(x[:, : model.n_features_in_]).min() < 0]
     if below and data.batch().require("costs").min() > 0:
         notes.append(f"all costs are positive, and predictions of {', '.join(below)} are not: see positive=True")
     return notes

@@ -47,6 +47,9 @@ def check_layer(
         tolerance: relative and absolute, between decisions that must agree, and for feasibility. Gradients may differ
             by a thousand times as much.
         step: of the differences, in units of the costs; derivatives must agree to 20 · tolerance / step.
+
+    Examples:
+        >>> dfl.testing.check_layer(dfl.Smoothed(program, mu=1.0), program, exact_gradient=True)
     """
     if y is None:
         y = torch.randn(4, program.p, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -36,6 +36,10 @@ def check_loss(
             with `random` is not compared. `False`: its gradient is meant to be something else than its slope.
         flat: the loss has no gradient almost everywhere, as `Regret` through `Exact`; otherwise that is an error.
         tolerance: relative and absolute, between numbers that must agree.
+
+    Examples:
+        >>> loss = dfl.losses.SPOPlus(dfl.Exact(problem.solver()))
+        >>> dfl.testing.check_loss(loss, predicted[:3], data[range(3)])
     """
     assert predicted.ndim == 2, f"check_loss needs predicted costs (count, p); got {tuple(predicted.shape)}"
     assert len(predicted) >= 2, "check_loss needs at least two instances"

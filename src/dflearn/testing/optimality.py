@@ -87,6 +87,11 @@ def kkt_residuals(
         active: how near a row or bound must be to bind, for that search.
         rounding: errors of w beside its size that count as none; larger for an answer that was stored in float32.
         size: how large decisions are, if they are larger than w; by default the smallest length in bounds and sides.
+
+    Examples:
+        >>> costs, decision = data.costs[0].numpy(), data.decisions[0].numpy()
+        >>> dfl.testing.kkt_residuals(decision, costs, program).worst < 1e-6
+        True
     """
     w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
     check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding, size)
@@ -112,7 +117,12 @@ def check_optimal(
     regularizer: Regularizer = "squared",
     tolerance: float = 1e-6,
 ) -> None:
-    """Raise an `AssertionError` for the first instance that is called OPTIMAL and is not: y `(*batch, p)`, continuous w."""
+    """Raise an `AssertionError` for the first instance that is called OPTIMAL and is not: y `(*batch, p)`, continuous w.
+
+    Examples:
+        >>> solution = dfl.HiGHS(program).solve(data.costs)
+        >>> dfl.testing.check_optimal(solution, data.costs, program)
+    """
     c = program.objective.vector(y.detach().double(), instance).reshape(-1, program.n).cpu().numpy()
     w = solution.decision.detach().double().reshape(-1, program.n).cpu().numpy()
     sides, status = program.sides(program.realize(y.detach(), instance), len(c)), solution.status.reshape(-1).tolist()

@@ -24,6 +24,9 @@ def check_problem(problem: Problem, *, count: int = 6, draws: int = 4000) -> Non
         problem: a small one: `count` instances are solved several times, the integer program by HiGHS too.
         count: how many instances to look at.
         draws: noise draws for each of three instances, with whose mean E[y | x] is compared, where the problem knows it.
+
+    Examples:
+        >>> dfl.testing.check_problem(problem, count=3, draws=500)
     """
     _check_program(problem)
     _check_data(problem, count)

@@ -36,6 +36,9 @@ def check_solver(
             unbounded ones included, can be tried too.
         repeatable: the same instance has the same answer, wherever it stands in a batch and whenever it is solved.
         tolerance: relative and absolute, between numbers that must agree.
+
+    Examples:
+        >>> dfl.testing.check_solver(dfl.HiGHS, dfl.Program(n=2, lower=-1, upper=1), any_program=False)
     """
     if costs is None:
         costs = torch.randn(4, program.p, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -88,7 +91,7 @@ def _check_optimum(program: Program, y: Tensor, answer: Solution, tolerance: flo
 def reference(program: Program) -> Solver:
     """HiGHS, or another general solver where it has none for the program."""
     from dflearn.solvers.highs import HiGHS
-    from dflearn.solvers.recognition import best_solver
+    from dflearn.solvers.task import best_solver
 
     return best_solver(program) if program.Q is not None and program.is_integer else HiGHS(program)
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from dflearn.errors import CheckpointError, DataError, OptionError
 from dflearn.layers.base import Layer
 from dflearn.reading import UNREADABLE
-from dflearn.training.run import PLAIN, Run
+from dflearn.training.checkpoint import PLAIN
+from dflearn.training.run import Run
 
 
 class Callback:
@@ -19,6 +20,13 @@ class Callback:
     Attributes:
         scheduled: names of numbers of layers that it sets as a function of the epoch alone ("mu"). A run goes on from a checkpoint
             whatever they are in the loss that is given.
+
+    Examples:
+        >>> class Stop(dfl.Callback):
+        ...     def on_epoch_end(self, run, row):
+        ...         return run.epoch == 2
+        >>> dfl.fit(dfl.models.Linear(10, 12), dfl.losses.MSE(), data, epochs=9, callbacks=[Stop()]).stopped
+        'callback'
     """
 
     scheduled: Collection[str] = ()
@@ -56,6 +64,12 @@ class Anneal(Callback):
     Args:
         schedules: by the name of a number that a layer lists in `annealed` ("mu", "sigma", "step"): a function of the
             epoch, counted from 0, or a list of values, of which the last stays.
+
+    Examples:
+        >>> loss = dfl.losses.SCE(dfl.Smoothed(program, mu=1.0))
+        >>> anneal = dfl.training.Anneal(mu=[2.0, 1.0, 0.5])
+        >>> [row["mu"] for row in dfl.fit(dfl.models.Linear(10, 12), loss, data, epochs=3, callbacks=[anneal]).rows]
+        [2.0, 1.0, 0.5]
     """
 
     def __init__(self, **schedules: Schedule) -> None:

@@ -27,6 +27,7 @@ from dflearn.program import Program
 from dflearn.reading import check_zip
 
 FORMAT = "dflearn checkpoint 2"
+PLAIN = (int, float, str, bool, type(None))  # what rows of a history may hold
 SEAL = b"sha256 "
 SEAL_SIZE = len(SEAL) + 64
 
@@ -162,3 +163,21 @@ def fingerprint(data: DecisionDataset | None) -> str | None:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+# Of optimizers, shaped like a weight.
+MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg"}
+
+
+def check_like(name: str, value: Any, wanted: Tensor) -> None:
+    if not isinstance(value, Tensor) or value.shape != wanted.shape:
+        raise CheckpointError(f"its {name} has not the shape {tuple(wanted.shape)}; delete it to start afresh")
+
+
+def annealed(layer: Layer) -> dict[str, float]:
+    return {number: getattr(layer, number) for number in layer.annealed}
+
+
+def plain_numbers(state: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a scheduler before its first step: numbers and words, no functions."""
+    return {name: value for name, value in sorted(state.items()) if type(value) in PLAIN}

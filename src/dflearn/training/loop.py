@@ -6,18 +6,18 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
 from dflearn.data import Data
 from dflearn.errors import DivergenceError, OptionError
 from dflearn.solvers.task import Decided
-from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler
 from dflearn.training.callbacks import Callback, check_callbacks, end_epoch, restore, states_of
 from dflearn.training.run import FitOptions, Run
+from dflearn.training.step import AnyLoss, MakeOptimizer, MakeScheduler
 from dflearn.training.validation import History
 
 
@@ -56,6 +56,7 @@ def fit(
         train: a `DecisionDataset`; a `TensorDataset` of features and costs, or of features, costs and decisions; a `Subset`.
         validation: held-out data. With `problem` the run is judged by its regret on them, otherwise by its loss.
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
+        epochs, batch_size, lr: how often all rows are seen, rows per step, and the learning rate.
         optimizer: "adam", "adamw", "sgd", or a callable such as an optimizer class: `optimizer(parameters, lr=lr)`.
         scheduler: optimizer → learning-rate scheduler, stepped after each epoch.
         early_stopping: how many epochs without improvement on the validation data end the run, or the turn of a loss.
@@ -70,6 +71,12 @@ def fit(
         keep: which weights the model has in the end: the last epoch's, or those best on the validation data, of all epochs
             and of the start.
         progress: show a progress bar (on a terminal only).
+
+    Examples:
+        >>> model = dfl.models.Linear(10, 12)
+        >>> history = dfl.fit(model, dfl.losses.SPOPlus(dfl.Exact(problem.solver())), data, epochs=3)
+        >>> len(history.rows), history.stopped
+        (3, 'epochs')
     """
     settings = FitOptions(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
     check_callbacks(callbacks)
@@ -131,6 +138,15 @@ class Tuning:
         rows: one dict per value and seed: `value`, `seed`, `epoch` (the one judged), `validation_absolute_regret` (inf
             where training diverged), `validation_ratio_of_sums`, `seconds`, `error` ("" where there was none).
         at_edge: the best value is the first or the last of several: a wider grid may hold a better one.
+
+    Examples:
+        >>> tuning = dfl.tune(
+        ...     lambda mu: dfl.losses.SCE(dfl.Smoothed(program, mu=mu)), [0.1, 1.0],
+        ...     make_model=lambda seed: dfl.models.Linear(10, 12, seed=seed),
+        ...     train=data[:30], validation=data[30:], problem=problem, epochs=2,
+        ... )
+        >>> len(tuning.rows), tuning.rows[0]["value"], tuning.at_edge
+        (2, 0.1, True)
     """
 
     best: Any
@@ -156,29 +172,27 @@ def tune(
         make_loss: value → loss; a fresh one for each run.
         make_model: seed → model; a fresh one for each run.
         problem: what is decided, as of `fit`.
+        seeds: one run per value and seed; the seed is passed to `make_model` and `fit`.
         keep: judge each run by its "best" or by its "last" epoch.
         options: passed on to `fit`: `epochs`, `lr`, `batch_size` and so on, the same for every value.
+
+    Examples:
+        >>> tuning = dfl.tune(
+        ...     lambda mu: dfl.losses.SCE(dfl.Smoothed(program, mu=mu)), [0.1, 1.0],
+        ...     make_model=lambda seed: dfl.models.Linear(10, 12, seed=seed),
+        ...     train=data[:30], validation=data[30:], problem=problem, epochs=2,
+        ... )
+        >>> tuning.best in (0.1, 1.0)
+        True
     """
     if not grid or not seeds:
         raise OptionError("tune needs at least one value and one seed")
     if options.get("checkpoint") is not None:
         raise OptionError("tune trains many runs, and a checkpoint belongs to one: leave `checkpoint` out")
-    rows = [
-        _one(
-            make_loss(value),
-            make_model(seed),
-            value,
-            seed,
-            keep,
-            options | {"train": train, "validation": validation, "problem": problem},
-        )
-        for value in grid
-        for seed in seeds
-    ]
-    count = len(seeds)
-    means = [
-        fmean(row["validation_absolute_regret"] for row in rows[i * count : (i + 1) * count]) for i in range(len(grid))
-    ]
+    options |= {"train": train, "validation": validation, "problem": problem, "keep": keep}
+    rows = [_one(make_loss(value), make_model(seed), value, seed, options) for value in grid for seed in seeds]
+    regrets = np.array([row["validation_absolute_regret"] for row in rows]).reshape(len(grid), len(seeds))
+    means = regrets.mean(1).tolist()
     lowest = min(means)
     if lowest == float("inf"):
         raise DivergenceError(f"training diverged for every value of the grid: {rows[0]['error']}")
@@ -186,16 +200,14 @@ def tune(
     return Tuning(grid[place], rows, at_edge=len(grid) > 1 and place in (0, len(grid) - 1))
 
 
-def _one(
-    loss: AnyLoss, model: nn.Module, value: Any, seed: int, keep: Literal["last", "best"], options: dict[str, Any]
-) -> dict[str, Any]:
+def _one(loss: AnyLoss, model: nn.Module, value: Any, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     named = {"value": value, "seed": seed}
     try:
-        history = fit(model, loss, seed=seed, keep=keep, **options)
+        history = fit(model, loss, seed=seed, **options)
     except DivergenceError as error:
         unknown = {"epoch": None, "validation_absolute_regret": float("inf"), "validation_ratio_of_sums": float("inf")}
         return {**named, **unknown, "seconds": None, "error": str(error)}
-    judged = history.best if keep == "best" else history.rows[-1]
+    judged = history.best if options["keep"] == "best" else history.rows[-1]
     assert judged is not None
     metrics = {name: judged[name] for name in ("epoch", "validation_absolute_regret", "validation_ratio_of_sums")}
     return {**named, **metrics, "seconds": sum(history.column("seconds")), "error": ""}

@@ -21,22 +21,20 @@ from dflearn.program import Program
 from dflearn.reading import UNREADABLE
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
-from dflearn.training.arguments import (
+from dflearn.training.step import (
     AnyLoss,
     MakeOptimizer,
     MakeScheduler,
+    Starts,
     as_device,
     check_parts,
-    make_optimizer,
-    make_scheduler,
-)
-from dflearn.training.step import (
-    Starts,
     copy_weights,
     counted_rows,
     exploded,
     failed_rows,
     loss_of,
+    make_optimizer,
+    make_scheduler,
     mean_of,
     measure,
     weights_are_finite,
@@ -45,7 +43,6 @@ from dflearn.training.validation import History, Validation, prepare, rows_to_tr
 
 EPSILON = 1e-6  # of the first gradient: the most that Adam may add to the size of a step's gradients
 FAILED_SHARE = 0.01  # of the instances, that a layer may fail to solve in an epoch; one always may
-PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that checkpoints can be read without running code
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,14 @@ class Run:
         epoch: how many epochs are done.
         starts: the warm starts, or `None`.
         best_weights: the weights of the best epoch so far, or `None` where none are kept.
+
+    Examples:
+        >>> class Watch(dfl.Callback):
+        ...     def on_epoch_end(self, run, row):
+        ...         print(run.epoch, type(run.loss).__name__)
+        >>> _ = dfl.fit(dfl.models.Linear(10, 12), dfl.losses.MSE(), data, epochs=2, callbacks=[Watch()])
+        1 MSE
+        2 MSE
     """
 
     def __init__(
@@ -293,7 +298,7 @@ class Run:
 
     def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
         """Step the scheduler and decide whether this epoch was the last, of its phase or of the run."""
-        odd = [f"{name} ({type(value).__name__})" for name, value in row.items() if type(value) not in PLAIN]
+        odd = [f"{name} ({type(value).__name__})" for name, value in row.items() if type(value) not in files.PLAIN]
         if odd:
             raise DataError(f"a row holds plain numbers and text only; convert what a callback added: {', '.join(odd)}")
         if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
@@ -345,7 +350,7 @@ class Run:
             "problem": judge,
             "programs": [None if program is None else program.fingerprint for program in self._programs()],
             "loss_parts": [part for module in self.losses.modules() for part in files.parts_of(module)],
-            "schedule": None if self.scheduler is None else _plain_numbers(self.scheduler.state_dict()),
+            "schedule": None if self.scheduler is None else files.plain_numbers(self.scheduler.state_dict()),
         }
 
     def _programs(self) -> list[Program | None]:
@@ -365,7 +370,7 @@ class Run:
                 "phase": [self.phase, self.begun],
                 "model": self.model.state_dict(),
                 "loss": self.losses.state_dict(),
-                "annealed": {name: _annealed(layer) for name, layer in self._layers()},
+                "annealed": {name: files.annealed(layer) for name, layer in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -415,15 +420,15 @@ class Run:
                 setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
         for weight, state in self.optimizer.state.items():
-            for name in MOMENTS & set(state):
-                _check_like(name, state[name], weight)
+            for name in files.MOMENTS & set(state):
+                files.check_like(name, state[name], weight)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(content["scheduler"])
         if self.starts is not None:
-            _check_like("starts", content["starts"], self.starts.rows)
+            files.check_like("starts", content["starts"], self.starts.rows)
             self.starts.rows = content["starts"]
         for name, weight in (content["best_weights"] or {}).items():
-            _check_like(name, weight, self.model.state_dict()[name])
+            files.check_like(name, weight, self.model.state_dict()[name])
         self.best_weights = content["best_weights"]
         self.history.rows[:] = content["history"]["rows"]
         self.history.start = content["history"]["start"]
@@ -442,24 +447,6 @@ class Run:
 
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.losses.named_modules() if isinstance(part, Layer)]
-
-
-# Of optimizers, shaped like a weight.
-MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg"}
-
-
-def _check_like(name: str, value: Any, wanted: Tensor) -> None:
-    if not isinstance(value, Tensor) or value.shape != wanted.shape:
-        raise CheckpointError(f"its {name} has not the shape {tuple(wanted.shape)}; delete it to start afresh")
-
-
-def _annealed(layer: Layer) -> dict[str, float]:
-    return {number: getattr(layer, number) for number in layer.annealed}
-
-
-def _plain_numbers(state: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a scheduler before its first step: numbers and words, no functions."""
-    return {name: value for name, value in sorted(state.items()) if type(value) in PLAIN}
 
 
 def _device_of(model: nn.Module) -> torch.device:

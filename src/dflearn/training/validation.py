@@ -48,6 +48,11 @@ class History:
         stopped: why the run ended: "epochs", "early stopping" or "callback"; empty while it goes on.
         notes: what the run wants its reader to know.
         seconds_compile: what the first calls of compiled kernels took, before the first epoch; in no epoch's seconds.
+
+    Examples:
+        >>> history = dfl.fit(dfl.models.Linear(10, 12), dfl.losses.MSE(), data, epochs=2)
+        >>> [row["epoch"] for row in history.rows], history.rows[1]["loss"] < history.rows[0]["loss"]
+        ([1, 2], True)
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.layers import DavisYin
 from dflearn.losses import CaVE
 from dflearn.problems import problem_named
@@ -171,38 +171,6 @@ def test_what_diverges_has_failed() -> None:
     y = costs_of("KP-10", 3, torch.float32)
     for kind in KINDS:
         assert kind(problem_named("KP-10"), 100.0, 10.0).solve(y).counts() == {"FAILED": 3}
-
-
-def test_what_the_published_layers_do_not_take() -> None:
-    program = problem_named("CFL-6x3").program
-    assert AsPublished(program, 0).width == program.n + 6, "a slack for each facility's bound and each of three rows"
-    with pytest.raises(ProgramError, match="alpha > 0"):
-        AsPublished(program, 0, alpha=0)
-    with pytest.raises(ProgramError, match="with its integers"):
-        AsPublished(program.relax(), 0)
-    with pytest.raises(ProgramError, match="published for programs named"):
-        AsPublished(Program(n=3), 0)
-    with pytest.raises(ProgramError, match="lower bounds of zero"):
-        AsPublished(Program(lower=1, n=3, name="SP-1"), 0)
-
-
-def test_as_published_takes_sides_per_instance() -> None:
-    program = problem_named("KP-10").program
-    y = costs_of("KP-10", 2)
-    h = torch.tensor([[2.0, 2.0], [20.0, 20.0]])
-    layer = DenseJacobianFree(program, 1.0, 0.1, 200)
-    w = layer(y, Instance(h=h))
-    for i in range(2):
-        alone = DenseJacobianFree(Program(**{**_fields(program), "h": h[i].numpy()}), 1.0, 0.1, 200)
-        torch.testing.assert_close(w[i], alone(y[i]), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ShapeError, match="b, h and d only"):
-        layer(y, Instance(upper=torch.ones(2, 10)))
-    with pytest.raises(ShapeError, match="no start"):
-        layer(y, None, torch.zeros(2, 10))
-
-
-def _fields(program: Program) -> dict[str, Any]:
-    return {name: getattr(program, name) for name in ("A", "b", "G", "h", "upper", "S", "name")}
 
 
 def test_the_dense_jacobian_free_layer_is_the_same_iteration() -> None:

@@ -16,12 +16,11 @@ from dflearn.cli import application
 from dflearn.errors import DataError, OptionError
 from dflearn.studies.paper.figures import (
     COMPUTED,
+    FIGURES,
     FROM_RECORDS,
-    descent,
-    figure_names,
     make_figure,
-    polygons,
     sampled,
+    small,
 )
 from dflearn.studies.paper.published import published_rows
 from dflearn.studies.paper.tables import published_regrets
@@ -44,7 +43,7 @@ def test_one_dimension_has_the_closed_form_values() -> None:
         "smoothed SCE": (at - y) * (0 - smoothed),
         "SPO+": (2 * at - y) * (0 - shifted),
     }
-    values = descent.losses(at)
+    values = small.losses(at)
     assert list(values) == list(expected)
     for name in expected:
         np.testing.assert_allclose(values[name], expected[name], atol=1e-9)
@@ -52,10 +51,10 @@ def test_one_dimension_has_the_closed_form_values() -> None:
 
 def test_smoothed_sce_is_neither_convex_nor_nonnegative() -> None:
     """Two slips of the paper's text."""
-    values = descent.losses(np.array([-8.0, -6.0, -4.0]))["smoothed SCE"]
+    values = small.losses(np.array([-8.0, -6.0, -4.0]))["smoothed SCE"]
     np.testing.assert_allclose(values, [12, 10, 16 / 3], atol=1e-9)
     assert values[1] > (values[0] + values[2]) / 2
-    np.testing.assert_allclose(descent.losses(np.array([-5.0]), true=-4.0)["smoothed SCE"], -1 / 6, atol=1e-9)
+    np.testing.assert_allclose(small.losses(np.array([-5.0]), true=-4.0)["smoothed SCE"], -1 / 6, atol=1e-9)
 
 
 # -- gradients ------------------------------------------------------------------------------------------------------
@@ -79,35 +78,22 @@ def test_manhattan_distances(mu: float, published: float, items: int) -> None:
     assert squared["distance"] == pytest.approx(2 * (1 - w[-1]), abs=1e-8)
 
 
-def test_gradients_vanish_for_regret_and_not_for_sce() -> None:
-    items, draws, seed = 20, 20, 3
-    rng = np.random.RandomState(seed)
-    y, predicted = (np.stack([rng.permutation(items) + 1 for _ in range(draws)]) for _ in range(2))
-    wrong = float((y.argmax(1) != predicted.argmax(1)).mean())
-    for regularizer in sampled.REGULARIZERS:
-        row = sampled.simulate(items, 0.5, regularizer, draws, seed)
-        assert float(row["mean |gradient| of regret"]) < 1e-12
-        # w* − w(ŷ): plus and minus one, where the decision is wrong
-        assert row["mean |gradient| of SCE"] == pytest.approx(2 * wrong / items, abs=1e-9)
-        assert float(sampled.simulate(items, 2.0, regularizer, draws, seed)["mean |gradient| of regret"]) > 1e-3
-
-
 # -- two items ------------------------------------------------------------------------------------------------------
 
 
 def test_two_items() -> None:
-    assert descent.regret_of(descent.PRINTED_START) == pytest.approx(0)
-    assert descent.regret_of(descent.START) == pytest.approx(0.4)
-    paths = descent.trajectories(30)
+    assert small.regret_of(small.PRINTED_START) == pytest.approx(0)
+    assert small.regret_of(small.START) == pytest.approx(0.4)
+    paths = small.trajectories(30)
     still = paths["smoothed regret"]
-    np.testing.assert_array_equal(still["predictions"], np.tile(descent.START, (31, 1)))
+    np.testing.assert_array_equal(still["predictions"], np.tile(small.START, (31, 1)))
     np.testing.assert_allclose(still["regrets"], 0.4)
     # Far from the boundary SCE's gradient is Sᵀ(w* − w) = (−1, 1).
     moved = paths["smoothed SCE"]["predictions"]
-    np.testing.assert_allclose(moved[1] - moved[0], descent.STEP * np.array([1, -1]), atol=1e-12)
+    np.testing.assert_allclose(moved[1] - moved[0], small.STEP * np.array([1, -1]), atol=1e-12)
     assert paths["smoothed SCE"]["regrets"][-1] == pytest.approx(0)
     ahead = {name: path["predictions"][-1] @ [1, -1] for name, path in paths.items()}
-    assert 0 < ahead["SCE"] < 2 * descent.STEP < descent.WEAK < ahead["smoothed SCE"]
+    assert 0 < ahead["SCE"] < 2 * small.STEP < small.WEAK < ahead["smoothed SCE"]
 
 
 # -- geometry -------------------------------------------------------------------------------------------------------
@@ -124,13 +110,13 @@ def nearest_in_polygon(vertices: np.ndarray, target: np.ndarray) -> np.ndarray:
     return points[np.linalg.norm(points - target, axis=1).argmin()]
 
 
-@pytest.mark.parametrize("mu", [0.3, polygons.MU, 2.0])
+@pytest.mark.parametrize("mu", [0.3, small.MU, 2.0])
 def test_geometry(mu: float) -> None:
     angles = np.arange(0.25, 360, 7.5)
-    exact, smoothed = polygons.solutions(angles, mu)
+    exact, smoothed = small.solutions(angles, mu)
     pull = np.column_stack([np.cos(np.deg2rad(angles)), np.sin(np.deg2rad(angles))])
-    np.testing.assert_allclose(exact, polygons.VERTICES[(pull @ polygons.VERTICES.T).argmax(1)], atol=1e-9)
-    expected = [nearest_in_polygon(polygons.VERTICES, target) for target in pull / mu]
+    np.testing.assert_allclose(exact, small.VERTICES[(pull @ small.VERTICES.T).argmax(1)], atol=1e-9)
+    expected = [nearest_in_polygon(small.VERTICES, target) for target in pull / mu]
     np.testing.assert_allclose(smoothed, expected, atol=1e-8)
 
 
@@ -140,7 +126,7 @@ def test_geometry(mu: float) -> None:
 def test_cave_counter_example() -> None:
     angles = np.arange(-177.5, 180, 5.0)
     x, y = np.cos(np.deg2rad(angles)), np.sin(np.deg2rad(angles))
-    values = polygons.around(angles)
+    values = small.around(angles)
     np.testing.assert_allclose(values["label"], np.tile([1.0, 0.0], (len(angles), 1)), atol=1e-9)
     # The cone of the binding constraints is {v₁ ≥ 0, v₂ ≤ 0}; a unit vector's cosine to its projection is the latter's length.
     projected = np.hypot(np.maximum(x, 0), np.minimum(y, 0))
@@ -170,8 +156,8 @@ def test_complexity_against_all_samples_and_signs() -> None:
 
 
 def test_bound_holds() -> None:
-    losses, diameter = sampled.population_losses(population=500)
-    assert diameter == pytest.approx(np.sqrt(2))
+    losses, diameter = sampled.population_losses(population=500), sampled.DIAMETER
+    assert diameter == pytest.approx(np.linalg.norm([1, -1]))
     assert losses.shape == (50, 500)
     assert losses.min() >= -1e-9
     assert losses.max() <= 2 * diameter
@@ -251,7 +237,7 @@ def test_command_reads_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str
             store.put(one)
     run("state-of-the-art", "--study", str(tmp_path / "study"), "--out", str(tmp_path))
     assert "Best trade-offs" in capsys.readouterr().out
-    assert len(figure_names()) == 9
+    assert len(FIGURES) == 9
     with pytest.raises(OptionError, match="did you mean 'gradients'"):
         run("gradient")
     with pytest.raises(DataError, match="no study at"):

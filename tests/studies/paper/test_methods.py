@@ -124,7 +124,7 @@ def test_labels_are_those_of_the_authors() -> None:
 
 
 def test_labels_that_do_not_exist() -> None:
-    for method, known in (("SCE^DYS", "'exact' or 'relaxed'"), ("SCE^CVX", "'exact', 'relaxed' or 'smoothed'")):
+    for method, known in (("SCE^DYS", "'exact' or 'relaxed'"), ("SCE^CVX", "'exact' or 'relaxed' or 'smoothed'")):
         with pytest.raises(OptionError, match=f"labels are {known} for this method, got 'none'"):
             run(resolve("SP-3", method, 1, SMALLEST, {"labels": "none"}))
 

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.engine.cuda.errors import NotHere
-from dflearn.engine.cuda.nvrtc import SPLITTING, Compiler
+from dflearn.engine.cuda.nvrtc import SPLITTING, Compiler, NotHere
 from dflearn.engine.cuda.plan import FIELDS, SIZES, WARP
 from dflearn.engine.torch_private import current_device, current_stream
 

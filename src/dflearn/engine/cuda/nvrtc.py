@@ -16,9 +16,13 @@ from pathlib import Path
 
 import platformdirs
 
-from dflearn.engine.cuda.errors import NotHere
 from dflearn.errors import StorageError
 from dflearn.files import write_whole
+
+
+class NotHere(Exception):
+    """The kernels cannot run: no compiler, too old a GPU, too large a program. Layers tell why, and go on with the CPU."""
+
 
 SOURCE = Path(__file__).parent / "source"
 MAIN, SPLITTING = "smoothed.cu", "splitting.cu"

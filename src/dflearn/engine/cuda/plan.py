@@ -134,13 +134,8 @@ class Plan:
         self.inequality = np.asarray(inequality)[self.order]
         self.m, self.n = self.matrix.shape
         self._place_panel()
-        self.arrays = {
-            "inequality": self.inequality,
-            **self._matrix(),
-            **self._pairs(),
-            **self._updates(),
-            **self._shape(),
-        }
+        self.arrays = {"inequality": self.inequality, **self._matrix(), **self._pairs(), **self._updates()}
+        self.arrays |= self._shape()
 
     # -- the panel ------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.cuda.driver import RESERVED, Machine, gpu
-from dflearn.engine.cuda.errors import NotHere
+from dflearn.engine.cuda.nvrtc import NotHere
 from dflearn.engine.davis_yin.batch import Answer, Backend, Batch
+from dflearn.engine.davis_yin.data import SplittingRows
 from dflearn.engine.davis_yin.dense import times_inverse
-from dflearn.engine.davis_yin.rows import SplittingRows
 
 MOST_SUMS = 3  # of source/splitting.cu
 LEAST_THREADS, MOST_THREADS = 32, 512
@@ -123,19 +123,14 @@ class SplittingBlocks(Backend):
         def empty(*shape: int, dtype: Any = self.dtype) -> Tensor:
             return torch.empty(shape, dtype=dtype, device=self.device)
 
-        answer = Answer(
-            empty(count, N),
-            empty(count, N, dtype=torch.uint8),
-            empty(count, n),
-            empty(count, dtype=torch.float64),
-            empty(count, dtype=torch.float64),
-            empty(count),
-            empty(count, limit, N, dtype=torch.uint8) if record else None,
-        )
+        z, w, alpha, inside = empty(count, N), empty(count, n), empty(count), empty(count, N, dtype=torch.uint8)
+        value, residual = empty(count, dtype=torch.float64), empty(count, dtype=torch.float64)
+        masks = empty(count, limit, N, dtype=torch.uint8) if record else None
+        answer = Answer(z, inside, w, value, residual, alpha, masks)
         if not count:
             return answer
         sides, delta, norm = self.lines(batch.sides), self._delta(batch), self._nothing
-        if batch.curved:
+        if batch.quadratic:
             norm = torch.tensor(np.atleast_1d(batch.norm)).to(self.device, torch.float64)
         self._module.launch(
             "splitting_iterate", count, count, n, N, self.m, self.pieces, *self._pointers, c.data_ptr(), sides.shift.data_ptr(),
@@ -147,12 +142,8 @@ class SplittingBlocks(Backend):
         return answer
 
     def back(self, gradient: Tensor, batch: Batch, answer: Answer) -> Tensor:
-        out, gradient, masks, delta = (
-            torch.empty_like(answer.w),
-            gradient.contiguous(),
-            answer.masks,
-            self._delta(batch),
-        )
+        out, gradient, masks = torch.empty_like(answer.w), gradient.contiguous(), answer.masks
+        delta = self._delta(batch)
         if len(out):
             marks, line = (answer.inside, self.N) if masks is None else (masks, masks.shape[1] * self.N)
             self._module.launch(
@@ -164,7 +155,7 @@ class SplittingBlocks(Backend):
 
     def _delta(self, batch: Batch) -> Tensor | None:
         """δ of Q, and the q of instances, `(count or 1, n)`."""
-        if not batch.curved:
+        if not batch.quadratic:
             return None
         own = self.rows.quadratic().diagonal[None]
         return self.there(own if batch.q is None else own + batch.q).contiguous()

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.engine.davis_yin.rows import SplittingRows
+from dflearn.engine.davis_yin.data import SplittingRows
 from dflearn.program.sides import Sides
 
 STEP = 0.3  # of the default step; a third or three times as much converges more slowly on the paper's problems
 CURVED_STEP = 1.5  # of the largest default step with Q, beside 1/(‖Q‖ + μ); twice that is the end of convergence
-LARGEST = float(np.finfo(float).max)
 
 
 class Lines(NamedTuple):
@@ -46,7 +45,7 @@ class Batch:
     norm: np.ndarray
     q: np.ndarray | None
     step: float | None
-    curved: bool
+    quadratic: bool
 
     def stiffness(self) -> Tensor:
         """‖Q‖ + μ in float64, `(count or 1,)`."""
@@ -62,10 +61,9 @@ class Batch:
         size = torch.where(lines.reach > 0, c.abs(), 0.0)
         reach = torch.minimum(lines.reach, size / self.mu) if self.mu else lines.reach
         moved, pull = (torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64) for part in (reach, size))
-        steps = torch.where(
-            pull > 0, STEP * moved / pull, STEP / self.mu if self.mu else 1.0
-        )  # without costs any will do
-        if self.curved:
+        # Without costs any will do.
+        steps = torch.where(pull > 0, STEP * moved / pull, STEP / self.mu if self.mu else 1.0)
+        if self.quadratic:
             steps = torch.minimum(steps, CURVED_STEP / self.stiffness())
         return steps.to(c.dtype)
 
@@ -84,7 +82,7 @@ class Answer(NamedTuple):
     """One row per instance.
 
     z: the last one `(count, N)`. inside: where it lies strictly within its bounds (1 or 0). w: clip(z) on the decision variables
-    `(count, n)`. value: cᵀw + (μ/2)‖w‖², and ½ wᵀQ w if the batch is curved; residual; α, `(count,)`. masks: where each z lies
+    `(count, n)`. value: cᵀw + (μ/2)‖w‖², and ½ wᵀQ w if the batch is quadratic; residual; α, `(count,)`. masks: where each z lies
     inside, if that was recorded, as the backend keeps it. With a tolerance: prices of the program's rows `(count, rows)`, and
     how far z moved last and after how many iterations `(count,)`.
     """

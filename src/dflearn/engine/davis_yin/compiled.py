@@ -17,11 +17,11 @@ from dflearn.engine.davis_yin.data import (
     Rule,
     SplittingAnswer,
     SplittingData,
+    SplittingRows,
     SplittingSystem,
     space_rows,
 )
 from dflearn.engine.davis_yin.iterations import adjoint, iterate
-from dflearn.engine.davis_yin.rows import SplittingRows
 from dflearn.engine.linear_algebra.lanes import Tile, all_tiles, load, wide_tile
 from dflearn.engine.linear_algebra.threads import run_tiles
 
@@ -56,12 +56,12 @@ class Compiled(Backend):
             inside = np.zeros((limit if record else 1, width), f"u{len(index) // 8}")
             iterate(
                 self.system, data, _bound(lower, index), _bound(upper, index), batch.mu, limit, rule, index, used,
-                self._space(len(index)), record, inside, answer, self._curvature(batch, index),
+                self.space(len(index)), record, inside, answer, self._curvature(batch, index),
             )  # fmt: skip
             masks.append((tile, inside))
 
-        run_tiles(run, self._tiles(len(c)))
-        if batch.curved:
+        run_tiles(run, self.tiles(len(c)))
+        if batch.quadratic:
             w = answer.w.astype(np.float64)
             answer.value[:] += self.rows.quadratic().value(w)
             if batch.q is not None:
@@ -78,7 +78,7 @@ class Compiled(Backend):
             (index, used), masks = part
             steps = np.minimum(iterations, len(masks))  # the last alone if no others were recorded
             adjoint(
-                self.system, alpha, batch.mu, masks, steps, g, index, used, self._space(len(index)), out, self._curvature(batch, index)
+                self.system, alpha, batch.mu, masks, steps, g, index, used, self.space(len(index)), out, self._curvature(batch, index)
             )  # fmt: skip
 
         run_tiles(run, answer.masks)
@@ -95,14 +95,14 @@ class Compiled(Backend):
             self.rows.places, self.rows.factor.scale, *(np.ascontiguousarray(part) for part in lines),
         )  # fmt: skip
 
-    def _tiles(self, count: int) -> list[Tile]:
+    def tiles(self, count: int) -> list[Tile]:
         """Wide rows are cheaper per instance; narrow ones where there are threads enough to take a tile each."""
         lanes = ROW_BYTES // self.numbers.itemsize
         if 2 * count <= lanes * torch.get_num_threads():
             lanes //= 2
         return all_tiles(count, lanes)
 
-    def _space(self, lanes: int) -> np.ndarray:
+    def space(self, lanes: int) -> np.ndarray:
         """The work space of this thread, kept from call to call."""
         spaces, key = self._scratch.__dict__, f"{lanes} lanes"
         if key not in spaces:
@@ -112,7 +112,7 @@ class Compiled(Backend):
 
     def _curvature(self, batch: Batch, index: np.ndarray) -> Curvature | None:
         """Q of the instances at `index`; `None` where the objective is linear."""
-        if not batch.curved:
+        if not batch.quadratic:
             return None
         if batch.q is None:
             return self.curvature

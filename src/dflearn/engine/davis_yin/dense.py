@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dflearn.engine.davis_yin.batch import Answer, Backend, Batch, largest_of
-from dflearn.engine.davis_yin.rows import SplittingRows
+from dflearn.engine.davis_yin.data import SplittingRows
 
 
 class Dense(Backend):
@@ -41,15 +41,15 @@ class Dense(Backend):
         cost, keep = pad(step * batch.c, (0, N - n)), self._keep(step, batch.mu)
         inputs = (z, cost, keep, step, delta, lines.lower, lines.upper, lines.shift)
         with FullPrecision():
-            loop = self._loop(limit, record, batch.curved)
-            z, before, *masks = self.captured((limit, record, batch.curved), loop, *inputs)
+            loop = self._loop(limit, record, batch.quadratic)
+            z, before, *masks = self.captured((limit, record, batch.quadratic), loop, *inputs)
             size = torch.maximum(largest_of(torch.clamp(before, lines.lower, lines.upper).abs()), batch.least(lines))
             moved = (largest_of((z - before).abs()) / size + z.sum(1) * 0).double()  # not a number where z is none
             w = torch.clamp(z, lines.lower, lines.upper)[:, :n]
             wide = w.double()
             value = (wide * (batch.c.double() + 0.5 * batch.mu * wide)).sum(1)
-            if batch.curved:
-                value = value + 0.5 * (wide * self._bent(w, delta).double()).sum(1)
+            if batch.quadratic:
+                value = value + 0.5 * (wide * self._times_Q(w, delta).double()).sum(1)
         inside = ((z > lines.lower) & (z < lines.upper)).to(torch.uint8)
         return Answer(z, inside, w, value, moved, step, masks[0] if record else None)
 
@@ -60,9 +60,9 @@ class Dense(Backend):
                 kept = pad(gradient * answer.inside[:, :n], (0, self.rows.width - n))
                 return -step * self._projected(kept)[:, :n]
             inputs = gradient, answer.masks, self._keep(step, batch.mu), step, self._delta(batch)
-            return self.captured(("back", batch.curved), self._adjoint(batch.curved), *inputs)[0]
+            return self.captured(("back", batch.quadratic), self._adjoint(batch.quadratic), *inputs)[0]
 
-    def _loop(self, steps: int, record: bool, curved: bool) -> Callable[..., tuple[Tensor, ...]]:
+    def _loop(self, steps: int, record: bool, quadratic: bool) -> Callable[..., tuple[Tensor, ...]]:
         """A function of z, α c, κ, α, δ, bounds and (M Mᵀ)⁻¹ r: so many iterations. → z, the one before; and the masks."""
         M, T = self.M, self.T.T
 
@@ -73,7 +73,7 @@ class Dense(Backend):
             less, bias = -cost, -shift[0] if len(shift) == 1 else -shift
             for _ in range(steps):
                 y = torch.clamp(z, low, high)
-                base = torch.addcmul(less - step * self._bent(y, delta) if curved else less, keep, y)
+                base = torch.addcmul(less - step * self._times_Q(y, delta) if quadratic else less, keep, y)
                 x = torch.addmm(bias, base + (y - z), T)
                 before, z = z, torch.addmm(base, x, M, alpha=-1)
                 if record:
@@ -82,7 +82,7 @@ class Dense(Backend):
 
         return run
 
-    def _adjoint(self, curved: bool) -> Callable[..., tuple[Tensor, ...]]:
+    def _adjoint(self, quadratic: bool) -> Callable[..., tuple[Tensor, ...]]:
         """The derivative through every iteration: see `iterations.adjoint`."""
 
         def run(g: Tensor, masks: Tensor, keep: Tensor, step: Tensor, delta: Tensor) -> tuple[Tensor]:
@@ -94,8 +94,8 @@ class Dense(Backend):
                 total = total - step * p
                 if k > 1:
                     inward = keep * p
-                    if curved:
-                        inward = inward - step * self._bent(p, delta)
+                    if quadratic:
+                        inward = inward - step * self._times_Q(p, delta)
                     whole = torch.where(masks[k - 2], inward, whole - p)
             return (total[:, :n],)
 
@@ -109,7 +109,7 @@ class Dense(Backend):
         n = self.rows.program.n
         return pad((1 - step * mu).expand(-1, n), (0, self.rows.width - n), value=1.0)
 
-    def _bent(self, y: Tensor, delta: Tensor) -> Tensor:
+    def _times_Q(self, y: Tensor, delta: Tensor) -> Tensor:
         """Q y of the decisions, with zeros for the slacks if y has them."""
         n = self.rows.program.n
         own = y[:, :n]

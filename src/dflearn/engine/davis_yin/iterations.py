@@ -78,9 +78,18 @@ def squares(curvature: Curvature, x: Any, image: Any) -> None:
 
 
 @jit
-def bend(curvature: Curvature, j: Any, x: Any, image: Any) -> Any:
+def quadratic_slope(curvature: Curvature, j: Any, x: Any, image: Any) -> Any:
     """(Q x)_j, with `image` as of `squares`."""
     return less_pairs(get(curvature.diagonal, j) * get(x, j), curvature.transpose, j, image)
+
+
+@jit
+def take_slope(curvature: Curvature, n: int, alpha: Any, y: Any, image: Any, slope: Any, v: Any) -> None:
+    """slope = α Q y, taken off v; `image` is work space."""
+    squares(curvature, y, image)
+    for j in range(n):
+        put(slope, j, alpha * quadratic_slope(curvature, j, y, image))
+        put(v, j, get(v, j) - get(slope, j))
 
 
 @jit
@@ -128,7 +137,7 @@ def error_of(
         point[0, j] = min(max(w[j].lane[t], lower[j]), upper[j])
     for tidied in range(2):
         check_answers(
-            *rule.rows, rule.equalities, rule.zero, data.c[row : row + 1], bent_by(rule, point[0]), own.reshape(1, n), point, prices,
+            *rule.rows, rule.equalities, rule.zero, data.c[row : row + 1], factor_terms(rule, point[0]), own.reshape(1, n), point, prices,
             right.reshape(1, -1), lower.reshape(1, n), upper.reshape(1, n), parts,
         )  # fmt: skip
         error = min(error, parts[3, 0])
@@ -151,8 +160,8 @@ def error_of(
 
 
 @jit
-def bent_by(rule: Rule, w: Any) -> Any:
-    """As of `Certifier.bend`, for w (n,): RᵀR w and the size of its terms, (2, 1, n)."""
+def factor_terms(rule: Rule, w: Any) -> Any:
+    """As of `Certifier.factor_terms`, for w (n,): RᵀR w and the size of its terms, (2, 1, n)."""
     start, index, value = rule.factor
     if len(start) == 1:
         return np.empty((2, 0, 0))
@@ -170,21 +179,9 @@ def bent_by(rule: Rule, w: Any) -> Any:
 
 @jit
 def iterate(
-    system: SplittingSystem,
-    data: SplittingData,
-    lower: Any,
-    upper: Any,
-    mu: float,
-    limit: int,
-    rule: Rule | None,
-    index: Any,
-    used: int,
-    space: Any,
-    record: bool,
-    inside: Any,
-    answer: SplittingAnswer,
-    curvature: Curvature | None = None,
-) -> None:
+    system: SplittingSystem, data: SplittingData, lower: Any, upper: Any, mu: float, limit: int, rule: Rule | None, index: Any,
+    used: int, space: Any, record: bool, inside: Any, answer: SplittingAnswer, curvature: Curvature | None = None,
+) -> None:  # fmt: skip
     """Instances `index` of the batch: `limit` iterations, or fewer for those that the rule calls optimal at its tolerance.
 
     The rule is asked where z moves by no more than the tolerance, beside the size of the decisions. Without a rule, the residual
@@ -197,7 +194,7 @@ def iterate(
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
     x, r, scratch = space[4 * N : 4 * N + m], space[4 * N + m : 4 * N + 2 * m], space[4 * N + 2 * m :]
-    bent, image = space[4 * N + 2 * m + 2 :], space[5 * N + 2 * m + 2 :]  # α Q y and −R y, with a curvature
+    slope, image = space[4 * N + 2 * m + 2 :], space[5 * N + 2 * m + 2 :]  # α Q y and −R y, with a curvature
     load(data.start, index, z.lane)
     load(data.r, index, r.lane)
     load(data.c, index, cost.lane)
@@ -216,10 +213,7 @@ def iterate(
         if curvature is not None:
             put(y_last, j, y)
     if curvature is not None:
-        squares(curvature, y_last, image)
-        for j in range(n):
-            put(bent, j, alpha * bend(curvature, j, y_last, image))
-            put(v, j, get(v, j) - get(bent, j))
+        take_slope(curvature, n, alpha, y_last, image, slope, v)
     gone = np.uint64(0)  # bits of the instances that are done
     done, leaving, goal = np.zeros(used, np.bool_), np.zeros(used, np.bool_), np.zeros(used)
     if rule is not None:
@@ -235,7 +229,7 @@ def iterate(
             y = minimum(maximum(before, low), high)
             if curvature is not None:  # noqa: SIM102  (answered where this is compiled)
                 if j < n:
-                    charge = charge + get(bent, j)
+                    charge = charge + get(slope, j)
             point = less_pairs(keep * y - charge, system.columns, j, x)
             put(z, j, point)
             if record or look:
@@ -254,10 +248,7 @@ def iterate(
                 put(v, j, y + keep * y - point - get(cost, j))
                 put(y_last, j, y)
         if curvature is not None:
-            squares(curvature, y_last, image)
-            for j in range(n):
-                put(bent, j, alpha * bend(curvature, j, y_last, image))
-                put(v, j, get(v, j) - get(bent, j))
+            take_slope(curvature, n, alpha, y_last, image, slope, v)
         if look:
             put(scratch, 0, gap / size + total * 0.0)  # a sum that is no number makes this one
             for t in range(used):
@@ -282,18 +273,9 @@ def iterate(
 
 @jit
 def adjoint(
-    system: SplittingSystem,
-    alpha: Any,
-    mu: float,
-    inside: Any,
-    iterations: Any,
-    gradient: Any,
-    index: Any,
-    used: int,
-    space: Any,
-    out: Any,
-    curvature: Curvature | None = None,
-) -> None:
+    system: SplittingSystem, alpha: Any, mu: float, inside: Any, iterations: Any, gradient: Any, index: Any, used: int,
+    space: Any, out: Any, curvature: Curvature | None = None,
+) -> None:  # fmt: skip
     """The derivative through so many iterations: out (count, n) = (dw/dc)ᵀ gradient for the instances `index`.
 
     With P the projector onto the null space of M and g the derivative with respect to z⁺, one iteration back is
@@ -336,6 +318,6 @@ def adjoint(
             squares(curvature, moved, image)
             if k > 1:
                 for j in range(n):
-                    turn = step * bend(curvature, j, moved, image)
+                    turn = step * quadratic_slope(curvature, j, moved, image)
                     put(g, j, get(g, j) - where(inside[k - 2, j], turn, step * 0.0))
     store(charge.lane, index, used, out)

@@ -62,9 +62,8 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         count = last
         for r in range(m):
             slack_room[r] = room(rows[r], side[r], lower, upper)
-        simplex(
-            rows, largest, c, side, lower, upper, slack_room, relaxed, price
-        )  # any prices will do, optimal ones are good
+        # Any prices will do, optimal ones are good.
+        simplex(rows, largest, c, side, lower, upper, slack_room, relaxed, price)
         for r in range(m):
             price[r] = max(-price[r], 0.0)  # λ; of either sign, rounding apart, where the row is at its least
         value, left, size = best_flips(rows, c, side, lower, upper, price, best - better, PATIENCE, found)
@@ -155,9 +154,8 @@ def best_flips(
         budget += FIRST * price[r] * largest[r]
         most += price[r] * abs(left[r])
     if budget == 0.0:
-        budget = (
-            2.0 * most if most > 0.0 else 1.0
-        )  # no row has a price: where flips cost nothing, any feasible set will do
+        # No row has a price: where flips cost nothing, any feasible set will do.
+        budget = 2.0 * most if most > 0.0 else 1.0
 
     path, chosen = np.empty(flips + 1, np.int64), np.empty(flips, np.int64)
     at, spent = np.empty((flips + 1, m)), np.empty(flips + 1)

@@ -40,11 +40,8 @@ def solve_batch(
         largest[r] = np.abs(rows[r]).max()
     shared = max(side.shape[0], lower.shape[0], upper.shape[0]) == 1
     for i in range(c.shape[0]):
-        s, lo, up = (
-            side[min(i, side.shape[0] - 1)],
-            lower[min(i, lower.shape[0] - 1)],
-            upper[min(i, upper.shape[0] - 1)],
-        )
+        s, lo = side[min(i, side.shape[0] - 1)], lower[min(i, lower.shape[0] - 1)]
+        up = upper[min(i, upper.shape[0] - 1)]
         if i == 0 or not shared:
             for r in range(m):
                 slack_room[r] = 0.0 if r < equalities else room(rows[r], s[r], lo, up)
@@ -104,9 +101,8 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any, own: Any) -> Any:
                     matrix[r, q] -= factor * matrix[k, q]
                     before = inverse[r, q]
                     after = before - factor * inverse[k, q]
-                    inverse[r, q] = (
-                        after if abs(after) > ROUNDING * abs(before) else 0.0
-                    )  # else it is what rounding left
+                    # Else it is what rounding left.
+                    inverse[r, q] = after if abs(after) > ROUNDING * abs(before) else 0.0
     return True
 
 

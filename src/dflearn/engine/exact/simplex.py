@@ -27,6 +27,7 @@ DUAL = 1e-12  # reduced costs, and
 PRIMAL = 1e-11  # decisions, that are smaller relative to their terms are rounding
 PIVOT = 1e-9  # entries of a column this small beside its largest are rounding
 SNAP = 1e-14  # a basic variable this near to its bound, relative to its terms, is at it
+VANISHING = 1e-28  # relative to all numbers of the instance, what is rounding of terms that cancelled
 NEAR = 1e-9  # farther from its bound, relative to all numbers of the instance, it is not looked at so closely
 RESIDUAL = 1e-14  # of an equation, relative to its terms, that is not refined further
 ROUNDS = 4  # of steps, then of refinement
@@ -94,7 +95,8 @@ def solve_batch(system: System, reference: Place, lines: Lines, c: Any, w: Any, 
     Where the status is not OPTIMAL, w and y stay as they are.
     """
     m, k = reference.tableau.shape
-    here = copied(reference)
+    tableau, basis, outside, at, x = reference
+    here = Place(tableau.copy(), basis.copy(), outside.copy(), at.copy(), x.copy())
     by_column, by_row = np.empty((6, k)), np.empty((8, m))
     room = Room(
         by_column[0], by_column[1], by_column[2], by_column[3], by_column[4], by_column[5],
@@ -113,11 +115,6 @@ def solve_batch(system: System, reference: Place, lines: Lines, c: Any, w: Any, 
                 w[i, j] = here.x[j]
             for r in range(m):
                 y[i, r] = room.prices[r]
-
-
-@inner
-def copied(place: Place) -> Any:
-    return Place(place.tableau.copy(), place.basis.copy(), place.outside.copy(), place.at.copy(), place.x.copy())
 
 
 @inner
@@ -330,13 +327,14 @@ def optimize(system: System, lines: Lines, cost: Any, first: Any, here: Place, r
         decide(system, lines, first, here, room)
         if price(system, cost, first, here, room):
             continue
-        near = NEAR * largest_of(x, lines.right)
+        largest = largest_of(x, lines.right)
+        near = NEAR * largest
         for r in range(m):
             v, broken = basis[r], beyond(lines, basis[r], x)
             gap = min(abs(x[v] - lines.lower[v]), abs(lines.upper[v] - x[v]))
             if broken > 0.0 or 0.0 < gap <= near:
                 size = size_of(system, first, here, r, room)
-                if broken > PRIMAL * size:
+                if broken > max(PRIMAL * size, VANISHING * largest):
                     return False
                 if broken > 0.0 or gap <= SNAP * size:
                     x[v] = lines.lower[v] if x[v] - lines.lower[v] < lines.upper[v] - x[v] else lines.upper[v]

@@ -1,31 +1,32 @@
 """Clarabel, an interior-point solver, for one linear or convex quadratic program; its answers are finished on the face.
 
-    min cᵀw + ½ wᵀQ w    s.t.   M w = q in the first rows,   M w ≤ q in the others,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
+    min cᵀw + ½ wᵀQ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
 
-Arrays in, arrays out: `candidates` yields decisions w with prices y in the user's units, and the caller judges them. Clarabel is
+`candidates` yields decisions w with prices y in the user's units, and `best` has the rule of `certify` judge them. Clarabel is
 asked in units of about one, without rows and bounds that cannot be active, as its tolerances grow with the largest number that
 it is given. Where R has few rows, it is given t = R w as variables, and Q is never formed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from copy import copy
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dgetrf, dgetrs
-from scipy.sparse.linalg import splu
 
+from dflearn.engine.certify import OPTIMAL, SURE, Certifier, Verdict
+from dflearn.engine.hard.face import kkt_solver
 from dflearn.engine.hard.scaling import blocks, equilibrated, largest, power_of_two, scaled, sizes
 from dflearn.engine.implied import LARGEST, LOOSE, Propagation
-from dflearn.program import Quadratic
+from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 
 # Clarabel's tolerance and regularization; and those with which it goes as far as it can, where its answer is not good enough.
 USUAL, FARTHEST = (1e-10, 1e-8), (1e-15, 1e-10)
 STEPS = 200  # of Clarabel
+ENOUGH = 1e-13  # an error at which no better answer is looked for
+AGAIN = 2  # further solves around the best answer, where that is not good
 FAR = 1e5  # a bound or side that is so many times the size of decisions is left out at first
 FACES = 6  # corrections of a face
 # A bound or row is active if its multiplier is so many times its gap. Where that is not clear for all of them, the face of those for
@@ -33,33 +34,44 @@ FACES = 6  # corrections of a face
 MARGINS = (1.0, 1e4, 1e-4)
 NOTHING, LEAST = 1e-9, 1e-15  # a gap to a bound or to zero, or a price, that may be rounding, and one that surely is
 BROKEN = 1e-6  # a row in force that is off by more of its terms cannot be met with what is held
-# Of systems on a face.
-REGULARIZATION = 1e-11  # in units of about one; refinement takes it out again
-REFINEMENTS = 3
-SOLVED = 1e-9  # a residual that is larger is that of equations which contradict each other a little
-DENSE = 250  # unknowns up to which the system is dense
-FILLED = 0.1  # the share of entries from which it is dense
-Solve = Callable[[np.ndarray], np.ndarray]
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-class Clarabel:
-    """What instances of one program share.
+class Quality(NamedTuple):
+    """Decision w and prices y (≤ 0 on inequalities) in the user's units, and the verdict on them.
+
+    primal, dual, gap: relative errors of the worst row, of the worst reduced cost, and of the objective; error: the worst of them;
+    bound: on the optimum.
+    """
+
+    w: np.ndarray
+    y: np.ndarray
+    primal: float
+    dual: float
+    gap: float
+    error: float
+    bound: float
+
+    @classmethod
+    def of(cls, w: np.ndarray, y: np.ndarray, verdict: Verdict) -> Quality:
+        return cls(w, y, *(float(part[0]) for part in verdict))
+
+
+class BestAnswers:
+    """Finds answers to instances of one program; integrality is dropped.
 
     Args:
-        matrix: M `(rows, n)`, whose first `equalities` rows are equations.
-        Q: the quadratic part, `None` for a linear program.
         time_limit: seconds of each call of Clarabel.
 
     Attributes:
         claim: "", "infeasible" or "unbounded": what Clarabel said last. It is a hint and proves nothing.
     """
 
-    def __init__(
-        self, matrix: sp.csr_array, equalities: int, Q: Quadratic | None = None, time_limit: float = np.inf
-    ) -> None:
-        self.n, self.time_limit, self.claim = matrix.shape[1], time_limit, ""
-        Q = Quadratic(diagonal=np.zeros(self.n)) if Q is None else Q
+    def __init__(self, program: Program, time_limit: float = np.inf) -> None:
+        self.program, self.n, self.time_limit, self.claim = program, program.n, time_limit, ""
+        self.certifier = Certifier(program)
+        matrix, equalities = self.certifier.matrix, program.A.shape[0]
+        Q = Quadratic(diagonal=np.zeros(self.n)) if program.Q is None else program.Q
         self.Q, R, k = Q, Q.factor, Q.factor.shape[0]
         full = min(float((np.diff(R.indptr).astype(float) ** 2).sum()), self.n**2 / 2)
         self.factors = k if R.nnz + 2 * k < full / 2 else 0
@@ -80,12 +92,6 @@ class Clarabel:
         curves[: self.n] = Q.diagonal + np.asarray((R**2).sum(axis=0)).ravel()
         self.curves = curves * self.columns**2
         self.blocks = blocks(self.M, self.H)
-
-    def times(self, factor: float) -> Clarabel:
-        """The same with `factor` Q, where Q is diagonal. The units are the same."""
-        out = copy(self)
-        out.Q, out.H, out.curves = Quadratic(diagonal=factor * self.Q.diagonal), factor * self.H, factor * self.curves
-        return out
 
     def candidates(
         self,
@@ -114,10 +120,8 @@ class Clarabel:
             return
         c = np.append(c + self.Q.times(shift), np.zeros(k))
         right, lower, upper, reach = self.relevant(right, lower, upper)
-        for far, near in (
-            (FAR, None),
-            (np.inf, reach),
-        ):  # where what is far away counts, variables may be as large as that
+        # Where what is far away counts, variables may be as large as that.
+        for far, near in ((FAR, None), (np.inf, reach)):
             attempt = Attempt(self, c, right, lower, upper, far, near)
             for x, y in attempt.points(self, guess, accuracy):
                 yield shift + x[: self.n], y[self.own]
@@ -133,6 +137,43 @@ class Clarabel:
             return right, lower, upper, None
         return self.propagation.without_loose(right, lower, upper)
 
+    def best(self, c: np.ndarray, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None) -> Quality | None:
+        """The best answer that is found; it may be none at all.
+
+        guess: another solver's w and y, whose face is tried first.
+        """
+        best: Quality | None = None
+        judged_already = set[tuple[bytes, bytes]]()
+        centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
+        asks = [(guess, USUAL, False)] * (guess is not None)
+        asks += [(None, accuracy, again > 0) for accuracy in (USUAL, FARTHEST) for again in range(AGAIN + 1)]
+        for first, accuracy, near in asks:
+            if accuracy is FARTHEST and best is not None and best.error <= OPTIMAL:
+                break
+            centre = centre if near else None
+            around = None if centre is None else centre.w
+            for w, y in self.candidates(c, sides, around, first, accuracy):
+                key = w.tobytes(), y.tobytes()
+                if key in judged_already:
+                    continue
+                judged_already.add(key)
+                w, y, verdict = self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides)
+                if verdict.error[0] > OPTIMAL:
+                    verdict = self.certifier.allow(c, w, y, sides)
+                    verdict = verdict._replace(error=np.maximum(verdict.error, SURE))  # without an allowance is better
+                judged = Quality.of(w, y, verdict)
+                if best is None or judged.error < best.error:
+                    best = judged
+                if first is None and (
+                    centre is None or max(judged.primal, judged.gap) < max(centre.primal, centre.gap)
+                ):
+                    centre = judged
+                if best.error <= ENOUGH:
+                    return best
+            if (best is None and first is None) or (best is not None and best.error <= SURE):
+                break
+        return best
+
 
 class Attempt:
     """One instance in units of about one: w = scale · x. Fixed variables and rows without a side are taken out.
@@ -142,7 +183,7 @@ class Attempt:
 
     def __init__(
         self,
-        solver: Clarabel,
+        solver: BestAnswers,
         c: np.ndarray,
         right: np.ndarray,
         lower: np.ndarray,
@@ -170,11 +211,8 @@ class Attempt:
         right, lower, upper, c = right * rows / tall, lower / columns / wide, upper / columns / wide, c * columns
         # What is far away is left out; `points` looks whether the answer keeps to it.
         self.beyond = right, lower, upper
-        idle, low, high = (
-            (right > far) & ~equality & there,
-            (lower < -far) & (lower > -np.inf),
-            (upper > far) & (upper < np.inf),
-        )
+        idle, low = (right > far) & ~equality & there, (lower < -far) & (lower > -np.inf)
+        high = (upper > far) & (upper < np.inf)
         self.complete = not (idle.any() or low.any() or high.any())
         lower, upper, there = np.where(low, -np.inf, lower), np.where(high, np.inf, upper), there & ~idle
         unit = np.zeros(len(size))
@@ -189,9 +227,8 @@ class Attempt:
             right, c = right - M @ self.base, (c + H @ self.base)[self.free]
             M, H = M[:, self.free], sp.csc_array(H[self.free][:, self.free])
             lower, upper = lower[self.free], upper[self.free]
-        there &= (
-            np.bincount(M.indices, minlength=len(there)) > 0
-        )  # the certificate looks at rows of fixed variables alone
+        # The certificate looks at rows of fixed variables alone.
+        there &= np.bincount(M.indices, minlength=len(there)) > 0
         self.kept = np.flatnonzero(there)
         self.M, self.right = (M, right) if there.all() else (sp.csc_array(M[self.kept]), right[self.kept])
         self.H, self.c, self.lower, self.upper, self.inequality = H, c, lower, upper, ~equality[self.kept]
@@ -203,7 +240,7 @@ class Attempt:
         whole[self.free], prices[self.kept] = x, y
         return whole * self.scale, -prices * self.price
 
-    def inwards(self, solver: Clarabel, guess: Pair) -> tuple[np.ndarray, ...]:
+    def inwards(self, solver: BestAnswers, guess: Pair) -> tuple[np.ndarray, ...]:
         """Another solver's answer in the form of `by_clarabel`."""
         w, y = guess
         R = solver.Q.factor
@@ -218,7 +255,7 @@ class Attempt:
         return x, prices, slack, np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
 
     def points(
-        self, solver: Clarabel, guess: Pair | None = None, accuracy: tuple[float, float] = USUAL
+        self, solver: BestAnswers, guess: Pair | None = None, accuracy: tuple[float, float] = USUAL
     ) -> Iterator[Pair]:
         """Decisions with prices, in the user's units: what the faces give, then Clarabel's own."""
         if not len(self.free):
@@ -271,7 +308,7 @@ class Attempt:
         most = max(np.abs(self.c).max(initial=0.0), np.abs(y).max(initial=0.0))
         return x, np.where(np.abs(y) <= nothing * most, 0.0, y)
 
-    def by_clarabel(self, solver: Clarabel, accuracy: tuple[float, float]) -> tuple[np.ndarray, ...] | None:
+    def by_clarabel(self, solver: BestAnswers, accuracy: tuple[float, float]) -> tuple[np.ndarray, ...] | None:
         """x, prices (≥ 0 on inequalities), slacks, multipliers of lower and of upper bounds; `None` where there is no point."""
         import clarabel
 
@@ -329,10 +366,8 @@ class Attempt:
         broken = ~force & (self.right - self.M @ new < 0)
         idle = force & self.inequality & (prices < 0)
         released = self.released(new, slope, low, high, force)
-        low, high = (
-            (low & ~(slope < 0) & ~released) | (~held & (new < self.lower)),
-            (high & ~(slope > 0) & ~released) | (~held & (new > self.upper)),
-        )
+        low = (low & ~(slope < 0) & ~released) | (~held & (new < self.lower))
+        high = (high & ~(slope > 0) & ~released) | (~held & (new > self.upper))
         prices = np.where(self.inequality, np.maximum(prices, 0.0), prices)
         return np.clip(new, self.lower, self.upper), prices, low, high, (force & ~idle) | broken
 
@@ -351,38 +386,3 @@ class Attempt:
                 column, entry = column[mends], entry[mends]
                 out[column[np.argmin(np.abs(slope[column] / entry))]] = True
         return out
-
-
-def kkt_solver(H: Any, M: Any) -> Solve:
-    """A solver of  [H Mᵀ; M 0] (x, y) = right-hand side, H `(n, n)` and M `(rows, n)` sparse with entries of about one.
-
-    Where the solution is not unique, it gives a short one.
-    """
-    n, m = M.shape[1], M.shape[0]
-    if not n + m:
-        return np.copy  # nothing is left to solve for
-    more = np.concatenate([np.full(n, REGULARIZATION), np.full(m, -REGULARIZATION)])
-    small = n + m <= DENSE
-    K: Any
-    apply: Solve
-    if small or H.nnz + 2 * M.nnz > FILLED * (n + m) ** 2:
-        K = np.zeros((n + m, n + m))
-        K[:n, :n], K[n:, :n] = H.toarray(), M.toarray()
-        K[:n, n:] = K[n:, :n].T
-        factor, order, _ = dgetrf(K + np.diag(more))
-        apply = lambda v: dgetrs(factor, order, v)[0]  # noqa: E731
-    else:
-        K = sp.csc_array(sp.block_array([[H, M.T], [M, None]]))
-        options = {"SymmetricMode": True}
-        lu = splu(sp.csc_array(K + sp.diags_array(more)), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
-        apply = lu.solve
-
-    def solve(v: np.ndarray) -> np.ndarray:
-        z: np.ndarray = apply(v)
-        for _ in range(REFINEMENTS):
-            z = z + apply(v - K @ z)
-        if small and not np.abs(v - K @ z).max() <= SOLVED:
-            z = np.linalg.lstsq(K, v, rcond=1e-12)[0]
-        return z
-
-    return solve

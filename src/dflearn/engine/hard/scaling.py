@@ -105,15 +105,9 @@ class Scales:
         left, right = np.split(self.rows, [self.equalities])
         columns = sp.diags_array(self.columns)
         sides = self.sides(program.own_sides, 1.0)
-        return replace(
-            program,
-            b=sides.b,
-            h=sides.h,
-            lower=sides.lower,
-            upper=sides.upper,
-            A=sp.csr_array(sp.diags_array(left) @ program.A @ columns),
-            G=sp.csr_array(sp.diags_array(right) @ program.G @ columns),
-        )
+        A = sp.csr_array(sp.diags_array(left) @ program.A @ columns)
+        G = sp.csr_array(sp.diags_array(right) @ program.G @ columns)
+        return replace(program, A=A, b=sides.b, G=G, h=sides.h, lower=sides.lower, upper=sides.upper)
 
     def sides(self, sides: Sides, size: float) -> Sides:
         """The sides of one instance in the back end's units."""
@@ -213,12 +207,17 @@ def equilibrated(H: Any, M: Any) -> tuple[np.ndarray, np.ndarray]:
     unit = np.ones(len(own))  # of costs, which are another matter: each independent block has its own
     for k in np.unique(block[own > 0]):
         unit[block == k] = np.median(own[(block == k) & (own > 0)])
-    H = scaled(H, np.ones(len(own)), 1 / unit)
-    columns, rows = np.ones(M.shape[1]), np.ones(M.shape[0])
+    H, M = sp.coo_array(scaled(H, np.ones(len(own)), 1 / unit)), sp.coo_array(M)
+    (above, beside), (row, column) = H.coords, M.coords
+    columns, most = np.ones(M.shape[1]), np.zeros(M.shape[0])
+    np.maximum.at(most, row, M.data)
+    rows = 1 / np.where(most > 0, most, 1.0)  # the unit of a row is another matter, too
     for _ in range(RUIZ):
-        now = scaled(M, rows, columns)
-        by_column = np.maximum(largest(now, 0), largest(scaled(H, columns, columns), 0))
-        by_row = largest(now, 1)
+        now = M.data * rows[row] * columns[column]
+        by_column, by_row = np.zeros_like(columns), np.zeros_like(rows)
+        np.maximum.at(by_column, column, now)
+        np.maximum.at(by_column, beside, H.data * columns[above] * columns[beside])
+        np.maximum.at(by_row, row, now)
         columns = columns / np.sqrt(np.where(by_column > 0, by_column, 1.0))
         rows = rows / np.sqrt(np.where(by_row > 0, by_row, 1.0))
     return power_of_two(columns), power_of_two(rows)

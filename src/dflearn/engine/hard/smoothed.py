@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier, Examination, tied_together
-from dflearn.engine.hard.convex import BestAnswers
+from dflearn.engine.hard.clarabel import BestAnswers
 from dflearn.engine.status import Status
 from dflearn.program import Quadratic
 from dflearn.program.sides import Sides
@@ -44,12 +44,9 @@ class Hard:
     def __init__(self, certifier: Certifier) -> None:
         self.program, self.certifier = certifier.program.relax(), certifier
 
+    @np.errstate(all="ignore")
     def cleared(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, mu: float, sides: Sides) -> Result | None:
         """An answer without residues of zeros, if the rule lets that pass with its allowance for rounding."""
-        with np.errstate(all="ignore"):
-            return self._cleared(c, w, y, mu, sides)
-
-    def _cleared(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, mu: float, sides: Sides) -> Result | None:
         # A variable that neither costs nor prices pull is zero, or as near to it as its bounds let it.
         alone = np.abs(c) + self.certifier.sizes.T @ np.abs(y) == 0
         w = np.where(alone, np.clip(0.0, sides.lower, sides.upper), w)
@@ -86,29 +83,23 @@ class Hard:
         label = tied_together(column, n + self.certifier.row_of, n + m)
         return label[:n], label[n:]
 
+    @np.errstate(all="ignore")
     def solve(
         self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None
     ) -> Result:
         """c `(n,)`, the sides of one instance; guess: w and y of the kernels, whose face is tried first if they are numbers."""
-        with np.errstate(all="ignore"):
-            return self._solve(c, mu, sides, guess)
-
-    def _solve(self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None) -> Result:
         rows = self.certifier.matrix.shape[0]
-        nothing = Result(
-            Status.FAILED,
-            np.full(self.program.n, np.nan),
-            np.full(rows, np.nan),
-            np.inf,
-            np.zeros(self.program.n, np.uint8),
-            np.ones(rows, np.uint8),
-        )
-        solver, costs, ends, result = self._unit.times(mu), c, sides, nothing._replace(reason="Clarabel found no point")
+        w, y, inside = np.full(self.program.n, np.nan), np.full(rows, np.nan), np.zeros(self.program.n, np.uint8)
+        nothing = Result(Status.FAILED, w, y, np.inf, inside, np.ones(rows, np.uint8))
+        costs, ends, result = c, sides, nothing._replace(reason="Clarabel found no point")
         for again in (False, True):
-            known = not again and guess is not None and all(np.isfinite(part).all() for part in guess)
-            best = solver.best(costs, ends, guess if known else None)
+            known = None
+            if not again and guess is not None and all(np.isfinite(part).all() for part in guess):
+                known = guess[0], guess[1] / mu
+            best = self._unit.best(costs / mu, ends, known)
             if best is None:
                 break
+            best = best._replace(y=mu * best.y)
             passed = self.cleared(c, best.w, best.y, mu, sides)
             if passed is not None:
                 return passed
@@ -131,7 +122,7 @@ class Hard:
 
     @cached_property
     def _unit(self) -> BestAnswers:
-        """With μ = 1."""
+        """With μ = 1: the costs and prices of an instance are divided by its μ."""
         ones = Quadratic(diagonal=np.ones(self.program.n))
         return BestAnswers(replace(self.program, Q=ones), TIME_LIMIT)
 

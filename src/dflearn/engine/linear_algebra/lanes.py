@@ -6,7 +6,7 @@ numbers. Rows so become machine vectors by construction: left to itself, the com
 a loop do not overlap, and mostly cannot.
 
 A tile is an array of records, whose type tells the compiler how many lanes there are and of which dtype: see `wide_tile`.
-`tile.lane` is it as an array `(items, lanes)` of numbers. A plain array `(items, LANES)` of float64 is a tile too.
+`tile.lane` is it as an array `(items, lanes)` of numbers.
 """
 
 from __future__ import annotations
@@ -162,13 +162,8 @@ def _lower_and(context: Any, builder: Any, signature: Any, arguments: Any) -> An
 
 def _tile_vector(kind: Any) -> Any:
     """The vector type of a tile's rows."""
-    if isinstance(kind, types.Array) and kind.layout == "C":
-        if kind.dtype == types.float64 and kind.ndim == 2:
-            return _vector
-        if isinstance(kind.dtype, types.Record) and kind.ndim == 1 and kind.dtype.fields.keys() == {"lane"}:
-            lane: Any = kind.dtype.typeof("lane")
-            return _Vector(lane.dtype, lane.shape[0])
-    raise TypeError(f"a tile is a C-contiguous float64 array (items, {LANES}) or a `wide_tile`, not {kind}")
+    lane: Any = kind.dtype.typeof("lane")
+    return _Vector(lane.dtype, lane.shape[0])
 
 
 def _row_pointer(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
@@ -383,13 +378,18 @@ def as_tile(array: np.ndarray) -> np.ndarray:
 
 
 @inner
+def plus_row(total: Any, rows: Any, i: int, x: Any) -> Any:
+    """total + (row i) · x for a matrix by rows (`SparseRows`)."""
+    for k in range(rows.start[i], rows.start[i + 1]):
+        total = total + rows.value[k] * get(x, rows.column[k])
+    return total
+
+
+@inner
 def gather(rows: Any, x: Any, out: Any) -> None:
-    """out = Matrix · x for a matrix by rows (`SparseRows`)."""
+    """out = Matrix · x for a matrix by rows."""
     for i in range(out.shape[0]):
-        total = spread(0.0, out)
-        for k in range(rows.start[i], rows.start[i + 1]):
-            total = total + rows.value[k] * get(x, rows.column[k])
-        put(out, i, total)
+        put(out, i, plus_row(spread(0.0, out), rows, i, x))
 
 
 @jit

@@ -27,10 +27,6 @@ def run_tiles(function: Callable[[Item], None], tiles: Sequence[Item]) -> None:
     gets which tile is open: `function` must write to places of its tile's own.
     """
     helpers = min(threads(), len(tiles)) - 1
-    if helpers <= 0:
-        for tile in tiles:
-            function(tile)
-        return
     queue = iter(list(tiles))  # each item of a list iterator goes to one thread only
 
     def drain() -> None:

@@ -65,24 +65,16 @@ class SmoothedRows:
     Args:
         infeasible: of a program, a function that says which of so many instances with these sides are proven to have no feasible
             point, bool `(count,)`.
-        squares: RᵀR, where the program's last variables are z = R w and its last equalities say so (`quadratic`).
 
     Attributes:
         factor: M, the order and scale of its rows, and the symbolic factor of M Θ Mᵀ.
     """
 
     def __init__(
-        self,
-        program: Program,
-        infeasible: Callable[[Program], Callable[[Sides, int], np.ndarray]] | None = None,
-        squares: sp.csr_array | None = None,
+        self, program: Program, infeasible: Callable[[Program], Callable[[Sides, int], np.ndarray]] | None = None
     ) -> None:
         self.program, self.form = program, program.equality_form()
-        matrix, kept = self.form.rows_without_slacks(), len(self.form.kept)
-        if squares is None:
-            self.factor = SparseFactor.of(matrix)
-        else:
-            self.factor = SparseFactor.quadratic(matrix, slice(kept - (program.n - squares.shape[0]), kept), squares)
+        self.factor = SparseFactor.of(self.form.rows_without_slacks())
         self.infeasible = (lambda sides, count: np.zeros(count, bool)) if infeasible is None else infeasible(program)
         self.is_inequality = self.ordered(self.form.is_inequality)
         self.plan = self.factor.plan_of(self.is_inequality)
@@ -150,7 +142,7 @@ class SmoothedRows:
         address: int = own["address"]
         return address
 
-    def _run(self, kernel: Callable[..., None], count: int, index: np.ndarray | None, *arguments: Any) -> None:
+    def run_kernel(self, kernel: Callable[..., None], count: int, index: np.ndarray | None, *arguments: Any) -> None:
         """The kernel on the instances at `index` of a batch, or on all of them."""
         index = all_instances(count) if index is None else index
         if not len(index):
@@ -265,57 +257,13 @@ class SmoothedRows:
         if self._patience == 1 and (way == RESTART or self.factor.rows > MANY):
             near = CLOSEST_TOLERANCE if self.factor.rows > MANY else CLOSE_TOLERANCE
         limits = limits_of(way, tolerance, near, thorough, newton_steps, patience)
-        self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
-
-    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
-        """factor · P v, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
-
-        inside, v `(count, n)`; in_force `(count, m)`, in elimination order; factor `(count or 1,)`.
-        """
-        return self._on_faces(inside, in_force, v, factor)[0]
-
-    def prices(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """(dw/dr)ᵀ v `(count, rows)`, how right-hand sides of the program's rows move vᵀw; as of `project`."""
-        return self.outwards(self._on_faces(inside, in_force, v, ONE)[1])
-
-    def _on_faces(
-        self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
-        out, z, off = np.empty(v.shape), np.empty(in_force.shape), np.empty(len(v))
-        self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
-        if 1.0 in off.tolist():  # for a few, quicker than in numpy
-            from dflearn.engine.hard.projection import projected
-
-            for i in np.flatnonzero(off):
-                free, rows = np.flatnonzero(inside[i]), np.flatnonzero(in_force[i])
-                x, own = projected(self.factor.matrix[rows][:, free].toarray(), v[i, free])
-                out[i], z[i] = 0.0, 0.0
-                out[i, free], z[i, rows] = factor[i % len(factor)] * x, own
-        return out, z
-
-    def side_gradients(
-        self, inside: np.ndarray, in_force: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each.
-
-        With M the rows in force, D the variables inside their bounds, the prices z = (M D Mᵀ)⁺ M D v are the gradient in the
-        right-hand sides, and v − Mᵀz that in the bounds of variables that lie at them. Others get zero.
-        """
-        z, form = self.prices(inside, in_force, v), self.form
-        b = np.zeros((len(v), self.program.A.shape[0]))
-        b[:, form.kept] = z[:, : len(form.kept)]
-        pressed = np.where(inside, 0.0, v - (form.rows_without_slacks().T @ z.T).T)
-        with np.errstate(invalid="ignore"):
-            low, high = np.abs(w - sides.lower), np.abs(w - sides.upper)
-        share = np.where(low < high, 1.0, np.where(low > high, 0.0, 0.5))  # a fixed variable is at both: half to each
-        return {"b": b, "h": z[:, len(form.kept) :], "lower": share * pressed, "upper": (1 - share) * pressed}
+        self.run_kernel(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""
         answer = self.empty_answer(len(data.c))
         limits = limits_of(CONE, 0.0, 0.0, False, None, PATIENCE)._replace(interior_steps=steps)
-        self._run(solve_tiles, len(data.c), None, CONE, *limits, *data, *answer)
+        self.run_kernel(solve_tiles, len(data.c), None, CONE, *limits, *data, *answer)
         return answer.w
 
 
@@ -329,15 +277,45 @@ class Face(NamedTuple):
 
     def project(self, v: np.ndarray) -> np.ndarray:
         """(dw/dc)ᵀ v as stated in `Smoothed`, `(count, n)` → `(count, n)`."""
-        return self.rows.project(self.inside, self.in_force, v, -1.0 / self.mu)
+        return self.on(v, -1.0 / self.mu)[0]
 
     def along(self, v: np.ndarray) -> np.ndarray:
-        """P v, the projection onto the faces."""
-        return self.rows.project(self.inside, self.in_force, v)
+        """P v, P the projection onto the faces: onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}."""
+        return self.on(v)[0]
+
+    def prices(self, v: np.ndarray) -> np.ndarray:
+        """(dw/dr)ᵀ v `(count, rows)`, how right-hand sides of the program's rows move vᵀw."""
+        return self.rows.outwards(self.on(v)[1])
+
+    def on(self, v: np.ndarray, factor: np.ndarray = ONE) -> tuple[np.ndarray, np.ndarray]:
+        """factor · P v, factor `(count or 1,)`, and the prices z of the scaled rows: by the kernel, and where its answer is off the
+        face, by `engine.hard.face`."""
+        rows, out, z, off = self.rows, np.empty(v.shape), np.empty(self.in_force.shape), np.empty(len(v))
+        rows.run_kernel(project_tiles, len(v), None, self.inside, self.in_force, v, factor, out, z, off)
+        if 1.0 in off.tolist():  # for a few, quicker than in numpy
+            from dflearn.engine.hard.face import projected
+
+            for i in np.flatnonzero(off):
+                free, force = np.flatnonzero(self.inside[i]), np.flatnonzero(self.in_force[i])
+                x, prices = projected(rows.factor.matrix[force][:, free].toarray(), v[i, free])
+                out[i], z[i] = 0.0, 0.0
+                out[i, free], z[i, force] = factor[i % len(factor)] * x, prices
+        return out, z
 
     def side_gradients(self, sides: Sides, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
-        """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each."""
-        return self.rows.side_gradients(self.inside, self.in_force, sides, w, v)
+        """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each.
+
+        With M the rows in force, D the variables inside their bounds, the prices z = (M D Mᵀ)⁺ M D v are the gradient in the
+        right-hand sides, and v − Mᵀz that in the bounds of variables that lie at them. Others get zero.
+        """
+        z, form = self.prices(v), self.rows.form
+        b = np.zeros((len(v), self.rows.program.A.shape[0]))
+        b[:, form.kept] = z[:, : len(form.kept)]
+        pressed = np.where(self.inside, 0.0, v - (form.rows_without_slacks().T @ z.T).T)
+        with np.errstate(invalid="ignore"):
+            low, high = np.abs(w - sides.lower), np.abs(w - sides.upper)
+        share = np.where(low < high, 1.0, np.where(low > high, 0.0, 0.5))  # a fixed variable is at both: half to each
+        return {"b": b, "h": z[:, len(form.kept) :], "lower": share * pressed, "upper": (1 - share) * pressed}
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What `SmoothedRows.face` makes it of."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.cuda.driver import RESERVED, Machine, Module, Shape, gpu
-from dflearn.engine.cuda.errors import NotHere
+from dflearn.engine.cuda.nvrtc import NotHere
 from dflearn.engine.cuda.plan import MOST_ENTRIES, MOST_ROWS, Plan
 from dflearn.engine.smoothed.quadratic import Substitution
 from dflearn.program import Instance, Objective, Program
@@ -79,14 +79,6 @@ class BlockAnswer(NamedTuple):
     steps: Tensor  # (count,), in each number two of 32 bits: steps of Newton's method, and interior ones
     alarm: np.ndarray  # (1,): 1, once the device is through, where a status is not OPTIMAL
     decision: Tensor  # w in the precision of the costs
-
-    @property
-    def newton_steps(self) -> Tensor:
-        return self.steps.view(torch.int32)[0::2]
-
-    @property
-    def interior_steps(self) -> Tensor:
-        return self.steps.view(torch.int32)[1::2]
 
 
 class Alarmed(NamedTuple):
@@ -316,10 +308,8 @@ class SmoothedBlocks:
             c = torch.where(wrong[:, None], torch.nan, c)
         single = c.dtype is torch.float32
         assert single or c.dtype is DOUBLE, "kernels read float64, and costs in float32 too"
-        weight, starts = (
-            self.weights(mu)[0],
-            None if start is None else self.inwards(start.to(device, DOUBLE)).contiguous(),
-        )
+        weight = self.weights(mu)[0]
+        starts = None if start is None else self.inwards(start.to(device, DOUBLE)).contiguous()
         c, r, lower, upper = c.contiguous(), r.contiguous(), lower.contiguous(), upper.contiguous()
         w = torch.empty((count, n), dtype=DOUBLE, device=device)
         decision = torch.empty((count, n), dtype=torch.float32, device=device) if single else w
@@ -345,7 +335,7 @@ class SmoothedBlocks:
     def project(
         self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None, costs: Costs | None = None
     ) -> tuple[Tensor, Alarmed]:
-        """factor · P v, as of `engine.smoothed.cpu.SmoothedRows.project`: v `(count, n)` in float64 or float32, factor `(count or 1,)`.
+        """factor · P v, as of `engine.smoothed.cpu.Face.on`: v `(count, n)` in float64 or float32, factor `(count or 1,)`.
 
         And a status for each instance: `FAILED` where that is not on the face, whose rows are nearly dependent. With `costs`,
         c being made of y so, a gradient in y `(count, p)`.
@@ -356,7 +346,7 @@ class SmoothedBlocks:
         return out, self._on_faces(inside, in_force, v, factor, out.data_ptr(), 0, costs)
 
     def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> tuple[Tensor, Alarmed]:
-        """The prices z `(count, m)` of the plan's rows, as of `engine.smoothed.cpu.SmoothedRows.prices`; a status as of `project`."""
+        """The prices z `(count, m)` of the plan's rows, as of `engine.smoothed.cpu.Face.prices`; a status as of `project`."""
         out = torch.empty((v.shape[0], self.plan.m), dtype=DOUBLE, device=self.device)
         return out, self._on_faces(inside, in_force, v, self.one, 0, out.data_ptr(), None)
 

@@ -26,14 +26,18 @@ from dflearn.engine.linear_algebra.lanes import (
     maximum,
     minimum,
     number_at,
+    plus_row,
     put,
     spread,
     stage,
     tile_at,
     where,
 )
-from dflearn.engine.smoothed.optimality import no_feasible_point
 from dflearn.engine.smoothed.system import (
+    FACE_IN_FORCE,
+    FACE_INSIDE,
+    FACE_W,
+    FACE_Y,
     HEADS,
     INTERIOR_COLUMNS,
     INTERIOR_ROWS,
@@ -42,6 +46,7 @@ from dflearn.engine.smoothed.system import (
     STATE,
     TODO,
     column,
+    no_feasible_point,
     row,
     row_at,
     system_at,
@@ -64,8 +69,7 @@ LATE_SHARE = 0.5  # of the gap, which the corrector aims at the cube of: at most
 # Tiles of n items: w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient of
 # the Lagrangian; il, iu = 1/gl, 1/gu; theta = Θ⁻¹; targets tl, tu; right, the right-hand side; steps dw, dzl, dzu.
 # Of m items: slacks s; rp = r − s − M w; targets ts; steps dy, ds; work; target of `_solve`; ratio = s/y.
-POINT_W, POINT_GL, POINT_GU, POINT_ZL, POINT_ZU = range(INTERIOR_COLUMNS, INTERIOR_COLUMNS + 5)
-HAS_LOWER, HAS_UPPER = INTERIOR_COLUMNS + 5, INTERIOR_COLUMNS + 6
+POINT_ZL, POINT_ZU = INTERIOR_COLUMNS + 3, INTERIOR_COLUMNS + 4
 THETA, DW = INTERIOR_COLUMNS + 11, INTERIOR_COLUMNS + 15
 POINT_S, WORK, TARGET, RATIO = INTERIOR_ROWS, INTERIOR_ROWS + 5, INTERIOR_ROWS + 6, INTERIOR_ROWS + 7
 
@@ -96,8 +100,7 @@ def interior_start(plan: int, space: int, near: int, width: float, price: float)
         room = minimum(spread(width, w), where(below * above > 0.0, 0.5 * high - 0.5 * low, width))
         gradient, point = get(tile.c, j), spread(0.0, w)
         if near:
-            for k in range(by_columns.start[j], by_columns.start[j + 1]):
-                gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
+            gradient = plus_row(gradient, by_columns, j, y)
             point = minimum(maximum(-1.0 * gradient / m_, low), high)
         else:
             point = minimum(maximum(-1.0 * gradient / m_, -1.0 * width), width)
@@ -113,17 +116,13 @@ def interior_start(plan: int, space: int, near: int, width: float, price: float)
         put(dw, j, 0.0)
         put(dzl, j, 0.0)
         put(dzu, j, 0.0)
-        gradient = get(tile.c, j) + m_ * point
-        for k in range(by_columns.start[j], by_columns.start[j + 1]):
-            gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
+        gradient = plus_row(get(tile.c, j) + m_ * point, by_columns, j, y)
         put(zl, j, below * (maximum(gradient, 0.0) + price))
         put(zu, j, above * (maximum(-1.0 * gradient, 0.0) + price))
     for i in range(m):
         put(s, i, 0.0)
         if inequality[i]:
-            activity = spread(0.0, w)
-            for k in range(by_rows.start[i], by_rows.start[i + 1]):
-                activity = activity + by_rows.value[k] * get(w, by_rows.column[k])
+            activity = plus_row(spread(0.0, w), by_rows, i, w)
             put(s, i, maximum(get(tile.r, i) - activity, 0.1 * width))
 
 
@@ -134,12 +133,8 @@ def _solve(plan: int, space: int, refined: int, target: int) -> None:
     if not refined:
         substitute(plan, factor, target)
         return
-    system, x, wanted, work = (
-        system_at(plan),
-        tile_at(target, number_at(plan, 1)),
-        row(plan, space, TARGET),
-        row(plan, space, WORK),
-    )
+    system, x, wanted = system_at(plan), tile_at(target, number_at(plan, 1)), row(plan, space, TARGET)
+    work = row(plan, space, WORK)
     image, theta, ratio = column(plan, space, DW), column(plan, space, THETA), row(plan, space, RATIO)
     for i in range(system.m):
         put(wanted, i, get(x, i))
@@ -164,12 +159,7 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
     holds the last point. PROVEN becomes 1 where there is no feasible point.
     """
     system, tile, heads, factor = system_at(plan), tile_of(plan, space), tile_at(space, HEADS), values_at(plan, space)
-    by_rows, by_columns, inequality, entries = (
-        system.by_rows,
-        system.by_columns,
-        system.inequality,
-        entries_at(plan),
-    )
+    by_rows, by_columns, inequality, entries = system.by_rows, system.by_columns, system.inequality, entries_at(plan)
     n, m, c, r, y, values = system.n, system.m, tile.c, tile.r, row(plan, space, PRICES), tile_at(factor, 0)
     first = column(plan, space, INTERIOR_COLUMNS)
     w, gl, gu, zl, zu = cut(first, 0, n), cut(first, 1, n), cut(first, 2, n), cut(first, 3, n), cut(first, 4, n)
@@ -177,14 +167,8 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
     il, iu, theta, tl, tu = cut(first, 9, n), cut(first, 10, n), cut(first, 11, n), cut(first, 12, n), cut(first, 13, n)
     right, dw, dzl, dzu = cut(first, 14, n), cut(first, 15, n), cut(first, 16, n), cut(first, 17, n)
     first = row(plan, space, INTERIOR_ROWS)
-    s, rp, ts, dy, ds, ratio = (
-        cut(first, 0, m),
-        cut(first, 1, m),
-        cut(first, 2, m),
-        cut(first, 3, m),
-        cut(first, 4, m),
-        cut(first, 7, m),
-    )
+    s, rp, ts, dy, ds = cut(first, 0, m), cut(first, 1, m), cut(first, 2, m), cut(first, 3, m), cut(first, 4, m)
+    ratio = cut(first, 7, m)
     # Largest multiplier, residual, complementarity, lanes still running.
     state, count, m_ = heads.lane, spread(0.0, y), get(tile.mu, 0)
     for j in range(n):
@@ -207,9 +191,7 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
             put(gu, j, high)
             put(zl, j, z_low)
             put(zu, j, z_high)
-            gradient = get(c, j) + m_ * point
-            for k in range(by_columns.start[j], by_columns.start[j + 1]):
-                gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
+            gradient = plus_row(get(c, j) + m_ * point, by_columns, j, y)
             gradient = get(movable, j) * gradient - z_low + z_high
             worst, largest = maximum(worst, absolute(gradient)), maximum(largest, absolute(point))
             gap = gap + low * z_low + high * z_high
@@ -222,9 +204,7 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
             put(right, j, inverse * (z_high - z_low - gradient))
         primal, prices = spread(0.0, y), spread(0.0, y)
         for i in range(m):
-            total = get(r, i) - get(s, i)
-            for k in range(by_rows.start[i], by_rows.start[i + 1]):
-                total = total - by_rows.value[k] * get(w, by_rows.column[k])
+            total = get(r, i) - get(s, i) - plus_row(spread(0.0, y), by_rows, i, w)
             put(rp, i, total)
             primal, prices = maximum(primal, absolute(total)), maximum(prices, absolute(get(y, i)))
             gap = gap + get(s, i) * get(y, i)
@@ -261,16 +241,12 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
 
         # Predictor: straight to complementarity zero.
         for i in range(m):
-            total = -1.0 * get(rp, i)
-            for k in range(by_rows.start[i], by_rows.start[i + 1]):
-                total = total + by_rows.value[k] * get(right, by_rows.column[k])
+            total = plus_row(-1.0 * get(rp, i), by_rows, i, right)
             put(dy, i, total - get(s, i) if inequality[i] else total)
         _solve(plan, space, step >= REFINED, address_of(dy))
         worst = spread(1.0, y)
         for j in range(n):
-            move = get(right, j)
-            for k in range(by_columns.start[j], by_columns.start[j + 1]):
-                move = move - get(theta, j) * by_columns.value[k] * get(dy, by_columns.column[k])
+            move = get(right, j) - get(theta, j) * plus_row(spread(0.0, y), by_columns, j, dy)
             put(dw, j, move)
             low, high = get(has_lower, j) * move * get(il, j), get(has_upper, j) * move * get(iu, j)
             worst = maximum(worst, maximum(maximum(-1.0 * low, 1.0 + low), maximum(high, 1.0 - high)))
@@ -305,16 +281,12 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
             if inequality[i]:
                 put(ts, i, aim - second * get(ds, i) * get(dy, i) - get(s, i) * get(y, i))
         for i in range(m):
-            total = -1.0 * get(rp, i)
-            for k in range(by_rows.start[i], by_rows.start[i + 1]):
-                total = total + by_rows.value[k] * get(right, by_rows.column[k])
+            total = plus_row(-1.0 * get(rp, i), by_rows, i, right)
             put(dy, i, total + get(ts, i) / get(y, i) if inequality[i] else total)
         _solve(plan, space, step >= REFINED, address_of(dy))
         worst = spread(1.0, y)
         for j in range(n):
-            move = get(right, j)
-            for k in range(by_columns.start[j], by_columns.start[j + 1]):
-                move = move - get(theta, j) * by_columns.value[k] * get(dy, by_columns.column[k])
+            move = get(right, j) - get(theta, j) * plus_row(spread(0.0, y), by_columns, j, dy)
             z_low, z_high = get(zl, j), get(zu, j)
             dz_low, dz_high = (get(tl, j) - z_low * move) * get(il, j), (get(tu, j) + z_high * move) * get(iu, j)
             put(dw, j, move)
@@ -334,3 +306,29 @@ def interior_point(plan: int, space: int, limit: int, tolerance: float) -> None:
             put(y, i, get(y, i) + length * get(dy, i))
             if inequality[i]:
                 put(s, i, get(s, i) + length * get(ds, i))
+
+
+@stage("void(int64, int64)")
+def nearest_face(plan: int, space: int) -> None:
+    """The face nearest to an interior point with its PRICES: a gap smaller than its multiplier is closed, a multiplier smaller than
+    its gap vanishes."""
+    system, tile, w = system_at(plan), tile_of(plan, space), column(plan, space, FACE_W)
+    inside = column(plan, space, FACE_INSIDE)
+    y, in_force, prices = row(plan, space, FACE_Y), row(plan, space, FACE_IN_FORCE), row(plan, space, PRICES)
+    s = row(plan, space, POINT_S)
+    first, n = column(plan, space, INTERIOR_COLUMNS), system.n
+    point, gl, gu, zl, zu = cut(first, 0, n), cut(first, 1, n), cut(first, 2, n), cut(first, 3, n), cut(first, 4, n)
+    has_lower, has_upper = cut(first, 5, n), cut(first, 6, n)
+    for j in range(n):
+        low = where(get(zl, j) > get(gl, j), get(has_lower, j), 0.0)
+        high = where(get(zu, j) > get(gu, j), get(has_upper, j), 0.0)
+        x = minimum(maximum(get(point, j), get(tile.lower, j)), get(tile.upper, j))
+        x = where(high > 0.0, get(tile.upper, j), where(low > 0.0, get(tile.lower, j), x))
+        put(w, j, x)
+        put(inside, j, where((x > get(tile.lower, j)) & (x < get(tile.upper, j)), 1.0, 0.0))
+    for i in range(system.m):
+        put(in_force, i, 1.0)
+        put(y, i, get(prices, i))
+        if system.inequality[i]:
+            put(in_force, i, where(get(prices, i) > get(s, i), 1.0, 0.0))
+            put(y, i, get(prices, i) * get(in_force, i))

@@ -22,17 +22,13 @@ class NormRows:
     """The smoothed solver with the norm as regularizer."""
 
     def __init__(self, rows: SmoothedRows) -> None:
-        self.rows = rows
+        self.rows, self.face = rows, rows.face
 
     def answer(self, c: np.ndarray, mu: float, sides: Sides, start: np.ndarray | None, tolerance: float) -> Answer:
         """min cᵀw + μ‖w‖₂ for c `(count, n)`; start: that of an earlier answer, multipliers and κ, NaN where none."""
         answer, kappa, end = solve_norm(self.rows, c, mu, sides, start, tolerance)
         begin = answer.y if start is None else np.hstack([answer.y, np.minimum(kappa, LARGEST_START)[:, None]])
         return Answer.of(answer, begin, Face(self.rows, answer.inside, answer.in_force, np.array([mu])), end)
-
-    def face(self, inside: np.ndarray, in_force: np.ndarray, mu: np.ndarray) -> Face:
-        """The face of `Face.arrays`."""
-        return Face(self.rows, inside, in_force, mu)
 
 
 def solve_norm(
@@ -50,11 +46,8 @@ def solve_norm(
         usual = 0.1 * np.maximum(np.abs(c).max(1, initial=0.0), mu) / decision_sizes(rows, sides, count)
     low, high, kappa, reach = np.zeros(count), np.full(count, np.inf), usual.copy(), np.full(count, 10.0)
     answer = rows.empty_answer(count)
-    status, slow, reason = (
-        np.full(count, int(Status.FEASIBLE), np.int8),
-        np.zeros(count, bool),
-        np.full(count, "", object),
-    )
+    status, slow = np.full(count, int(Status.FEASIBLE), np.int8), np.zeros(count, bool)
+    reason = np.full(count, "", object)
     answer.y[:] = np.nan
     if start is not None:
         known = np.isfinite(start).all(1) & (start[:, -1] > 0)
@@ -66,11 +59,8 @@ def solve_norm(
     for _ in range(ROOT_STEPS):
         part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], tolerance)
         end = finish(rows, c[active], kappa[active], sides.rows(active), part, tolerance)
-        status[active], slow[active], reason[active] = (
-            end.status,
-            slow[active] | end.slow,
-            "" if end.reason is None else end.reason,
-        )
+        status[active], slow[active] = end.status, slow[active] | end.slow
+        reason[active] = "" if end.reason is None else end.reason
         for whole, own in zip(answer, part, strict=True):
             whole[active] = own
         with np.errstate(over="ignore"):
@@ -86,10 +76,8 @@ def solve_norm(
         inside = (tried[active] == 0) & (own > low[active]) & (own < high[active])
         elsewhere = np.where(inside, own, elsewhere)[unsolved]
         going = solved & ~(np.abs(gap) <= tolerance * mu)
-        low[active], high[active] = (
-            np.where(solved & (gap <= 0), kappa[active], low[active]),
-            np.where(solved & (gap > 0), kappa[active], high[active]),
-        )
+        low[active] = np.where(solved & (gap <= 0), kappa[active], low[active])
+        high[active] = np.where(solved & (gap > 0), kappa[active], high[active])
         going &= high[active] - low[active] > 1e-15 * kappa[active]
         up = active[going & np.isinf(high[active]) & above[active]]
         down = active[going & (low[active] == 0) & below[active]]
@@ -105,7 +93,7 @@ def solve_norm(
             break
         kappa[lost], tried[lost] = elsewhere, tried[lost] + 1
         part, norm, gap, active = part.rows(going), norm[going], gap[going], active[going]
-        inside = rows.project(part.inside, part.in_force, part.w)
+        inside = Face(rows, part.inside, part.in_force, kappa).along(part.w)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = kappa[active] - gap / (norm - (part.w * inside).sum(1) / norm)
             least = np.where(low[active] > 0, low[active], kappa[active] / reach[active])

@@ -59,7 +59,6 @@ class Substitution:
             n=self.n + self.more,
             name=program.name,
         )
-        self.squares = sp.csr_array(D @ Q.squares @ D) if self.more else None
         self._own_sides = program.own_sides
 
     @cached_property
@@ -67,7 +66,7 @@ class Substitution:
         """What solves it on the CPU."""
         from dflearn.engine.smoothed.cpu import SmoothedRows  # imports numba
 
-        return SmoothedRows(self.program, self._infeasible, self.squares)
+        return SmoothedRows(self.program, self._infeasible)
 
     def costs(self, c: Any) -> Any:
         """Costs of w, or gradients in w, as those of (v, z), in float64."""

@@ -31,10 +31,8 @@ from dflearn.engine.linear_algebra.lanes import (
     tile_at,
     where,
 )
-from dflearn.engine.smoothed.dual_newton import dual_newton
-from dflearn.engine.smoothed.face import FINISHED, finish_on_face, project, take_better
 from dflearn.engine.smoothed.interior_point import POINT_ZL, POINT_ZU, interior_point, interior_start
-from dflearn.engine.smoothed.optimality import NOISE, in_force, measure
+from dflearn.engine.smoothed.newton import FINISHED, dual_newton, finish_on_face, project, take_better
 from dflearn.engine.smoothed.system import (
     BEFORE,
     FOUND,
@@ -49,6 +47,7 @@ from dflearn.engine.smoothed.system import (
     LOWER,
     MU,
     NEWTON_STEPS,
+    NOISE,
     PRICES,
     PROVEN,
     RESIDUAL,
@@ -63,6 +62,8 @@ from dflearn.engine.smoothed.system import (
     Y,
     column,
     column_at,
+    in_force,
+    measure,
     row,
     row_at,
     system_at,
@@ -116,21 +117,12 @@ class SmoothedAnswer(NamedTuple):
         return SmoothedAnswer(*(part[index] for part in self))
 
     @classmethod
-    def empty(cls, count: int, n: int, m: int, dtype: Any = np.float64) -> SmoothedAnswer:
-        not_run = np.empty((2, count), np.int64)
-        not_run.fill(-2)
-        residual = np.empty(count)
-        residual.fill(np.inf)
-        faces = np.empty((count, n), np.uint8), np.empty((count, m), np.uint8)
-        return cls(
-            np.empty((count, m)),
-            np.empty((count, n), dtype),
-            *faces,
-            np.empty(count),
-            residual,
-            np.zeros(count, np.uint8),
-            *not_run,
-        )
+    def empty(cls, count: int, n: int, m: int) -> SmoothedAnswer:
+        """Residuals are infinite, no method has run, nothing is infeasible; the rest is not set."""
+        y, w, objective, residual = np.empty((count, m)), np.empty((count, n)), np.empty(count), np.full(count, np.inf)
+        inside, in_force = np.empty((count, n), np.uint8), np.empty((count, m), np.uint8)
+        steps = np.full((2, count), -2)
+        return cls(y, w, inside, in_force, objective, residual, np.zeros(count, np.uint8), *steps)
 
 
 class Limits(NamedTuple):

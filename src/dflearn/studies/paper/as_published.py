@@ -1,8 +1,7 @@
-"""The layers and the loss of the paper's authors: Davis-Yin layers that `DavisYin` is measured against, and their CaVE.
+"""The layers and the loss of the paper's authors: Davis-Yin layers to compare `DavisYin` with, and their CaVE.
 
-`AsPublished` is the authors' own, in dense torch; `SparseAsPublished` has the same iterates from sparse rows, and is what the
-paper's methods train with; `DenseJacobianFree` is the text's. All work on w ≥ 0 and one system of rows, in which bounds are
-rows too:
+`AsPublished` is the authors' code, in dense torch. `SparseAsPublished` has the same iterates from sparse rows; the paper's methods
+train with it. `DenseJacobianFree` is the text's algorithm. All work on w ≥ 0 and one system of rows, bounds included:
 
     [C  I] (w)   (d)      C w ≤ d: inequalities and chosen upper bounds, a slack each,
     [A  0] (s) = (b)      A w = b: equalities,
@@ -30,7 +29,7 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 
 if TYPE_CHECKING:
-    from dflearn.engine.davis_yin.rows import SplittingRows
+    from dflearn.engine.davis_yin.data import SplittingRows
     from dflearn.problems.base import Problem
 
 SMALLEST_SINGULAR_VALUE = 1e-3
@@ -40,7 +39,7 @@ NO_SECOND_DERIVATIVES = "SparseAsPublished has no second derivatives; AsPublishe
 
 
 class _Published(Layer):
-    """A layer on w ≥ 0 with the chosen upper bounds as rows; it computes in `dtype`, whatever the costs are.
+    """A layer on w ≥ 0 with some upper bounds as rows. It computes in `dtype`, for costs of any dtype.
 
     Attributes:
         extended: the program whose inequalities are C w ≤ d, and whose variables have no bounds.
@@ -64,11 +63,10 @@ class _Published(Layer):
         super().__init__(program.objective)
         name = type(self).__name__
         if not (tau >= 0 and alpha > 0 and iterations >= 1):
-            raise ProgramError(
-                f"{name} needs a regularization ≥ 0, alpha > 0 and iterations ≥ 1; got {tau}, {alpha} and {iterations}"
-            )
+            given = f"{tau}, {alpha} and {iterations}"
+            raise ProgramError(f"{name} needs a regularization ≥ 0, alpha > 0 and iterations ≥ 1; got {given}")
         if (program.lower != 0).any():
-            raise ProgramError(f"{name} knows lower bounds of zero only; use DavisYin, which takes any bounds")
+            raise ProgramError(f"{name} takes lower bounds of zero only; use DavisYin, which takes any bounds")
         if dtype not in (torch.float32, torch.float64):
             raise OptionError(f"{name} computes in torch.float32 or torch.float64, not in {dtype}")
         self.program, self.alpha, self.iterations, self.dtype = program.relax(), float(alpha), int(iterations), dtype
@@ -98,23 +96,22 @@ class _Published(Layer):
         return [*decaying, self.alpha]
 
     def draw(self, count: int) -> Tensor:
-        """z ~ N(0, 1), `(count, n + slacks)`: float32 numbers in any dtype, so that all have the same."""
+        """z ~ N(0, 1), `(count, n + slacks)`: the same float32 numbers for any dtype."""
         return torch.randn((count, self.width), generator=self.generator)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch, n = y.shape[:-1], self.program.n
-        if instance is not None and {"lower", "upper"} & instance.present().keys():
-            raise ShapeError(
-                f"{type(self).__name__} has its bounds in its rows: an instance may change b, h and d only"
-            )
+        given = set() if instance is None else instance.present().keys()
+        if {"lower", "upper"} & given:
+            raise ShapeError(f"{type(self).__name__} has its bounds as rows: an instance may change b, h and d only")
         costs = self.objective.vector(y, instance).reshape(-1, n)
         sides = self.extended.own_sides
-        if instance is not None and {"b", "h"} & instance.present().keys():
+        if {"b", "h"} & given:
             own = self.program.sides(instance, len(costs))
             bounds = np.broadcast_to(self.bounds, (*own.h.shape[:-1], len(self.bounds)))
             sides = Sides(own.b, np.concatenate([own.h, bounds], -1), sides.lower, sides.upper)
         w = self._decide(costs.to(self.dtype), sides)
-        value = (costs.detach() * w.detach()).sum(-1, dtype=torch.float64)  # a number only where all of w are numbers
+        value = (costs.detach() * w.detach()).sum(-1, dtype=torch.float64)  # NaN if any of w is
         status = torch.where(torch.isfinite(value), int(Status.FEASIBLE), int(Status.FAILED)).to(torch.int8)
         return Solution(
             decision=w.to(y.dtype).reshape(*batch, n),
@@ -149,8 +146,7 @@ class DenseRows(nn.Module):
     def right_hand_side(self, sides: Sides) -> Tensor:
         """r, `(count or 1, rows)`."""
         h, b = sides.lines("h"), sides.lines("b")
-        count = max(len(h), len(b))
-        parts = [np.broadcast_to(part, (count, part.shape[1])) for part in (h, b)]
+        parts = [np.broadcast_to(part, (max(len(h), len(b)), part.shape[1])) for part in (h, b)]
         return torch.tensor(np.hstack(parts)).to(self.matrix)
 
     def project(self, z: Tensor, right: Tensor) -> Tensor:
@@ -159,24 +155,22 @@ class DenseRows(nn.Module):
 
 
 class AsPublished(_Published):
-    """DYS-Net as the paper's code runs it, for comparison with its tables; autograd through all iterations.
+    """DYS-Net as in the paper's code; autograd through all iterations.
 
     From z ~ N(0, 1), with N iterations and α_i = α (1 − i/N)^0.1 for i = 0 … N − 1, then once more with α itself:
 
         z ← z − P₂z + P₁((2 − τ α_i) P₂z − z − α_i (c + (10⁻⁶ + τ) z)),    w = P₂z = max(0, z),
 
     P₁ the projection onto the rows. The regularizer enters twice and smooths the slacks too. At the published α = 0.01 the
-    iterations are far from their limit, so that the result depends on the random start. The reference of
-    `SparseAsPublished`.
+    iterations are far from their limit, so the result depends on the random start.
 
     Args:
-        problem: one of the paper's problems, or its program: its name says which upper bounds become rows, SP-… none, KP-…
-            all, CFL-… those of the facilities; the others are dropped. Integrality is dropped afterwards.
+        problem: one of the paper's problems, or its program. The name decides which upper bounds become rows: SP-… none, KP-…
+            all, CFL-… those of the facilities. The others are dropped, and then integrality.
         tau: τ ≥ 0.
         alpha, iterations: α and N.
-        generator: where the starts come from; the layer has a generator of its own, with seed 0, otherwise. Part of
-            `state_dict`.
-        dtype: in which it computes, whatever the costs are; the authors' code has float32.
+        generator: of the starts; default: a new one with seed 0. Part of `state_dict`.
+        dtype: of the computation; the authors' code has float32.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -205,9 +199,8 @@ class AsPublished(_Published):
 class SparseAsPublished(_Published):
     """The iterates of `AsPublished` up to rounding, and their unrolled gradient, by a sparse factor of the rows.
 
-    Same arguments, same starts from the same generator. The dense layer drops singular values of the rows up to 10⁻³; this
-    one drops rows that are combinations of others, which is the same unless rows are nearly, but not quite, dependent. No
-    second derivatives.
+    Same arguments, same starts from the same generator. The dense layer drops singular values of the rows up to 10⁻³; this one
+    drops dependent rows, which differs only if rows are almost dependent. No second derivatives.
     """
 
     compiles_by_batch = True
@@ -217,18 +210,16 @@ class SparseAsPublished(_Published):
 
     @cached_property
     def rows(self) -> SplittingRows:
-        """The rows on the compiled side, made when they are first needed: numba may be missing until then."""
-        from dflearn.engine.davis_yin.rows import SplittingRows
+        """The rows for the kernels, made at the first solve, so that the layer imports without numba."""
+        from dflearn.engine.davis_yin.data import SplittingRows
 
         return SplittingRows(self.extended)
 
     def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
         from dflearn.studies.paper.iteration import PublishedRun
 
-        record = costs.requires_grad and torch.is_grad_enabled()
-        run = PublishedRun(
-            self.rows, self.tau, self.rho, self.steps(), costs, self.draw(len(costs)), sides, self.dtype, record
-        )
+        record, start = costs.requires_grad and torch.is_grad_enabled(), self.draw(len(costs))
+        run = PublishedRun(self.rows, self.tau, self.rho, self.steps(), costs, start, sides, self.dtype, record)
         w = torch.from_numpy(run.w).to(costs)
         return with_gradient(costs, w, run.backward, NO_SECOND_DERIVATIVES)
 
@@ -258,28 +249,26 @@ def _bounded(program: Program) -> np.ndarray:
     kind, finite = program.name.split("-")[0], np.isfinite(program.upper)
     rows = {"SP": np.zeros_like(finite), "KP": finite, "CFL": finite & program.integer}
     if kind not in rows or (kind == "CFL" and not program.is_integer):
-        raise ProgramError(
-            "which upper bounds become rows is published for programs named SP-…, KP-… and CFL-… only, the last with its "
-            f"integers; this is {program!r}"
-        )
+        known = "programs named SP-…, KP-… and CFL-… only, the last with its integers"
+        raise ProgramError(f"which upper bounds become rows is published for {known}; this is {program!r}")
     return rows[kind]
 
 
 # -- CaVE ---------------------------------------------------------------------------------------------------------------
 #
-# An interior-point method stopped after three steps, on the multipliers. Where a solver stands after three steps depends on the
-# solver and on how the problem is written, and on the knapsack the regret of CaVE depends on that a lot. So the published rows
-# need this very solver and form; `dflearn.losses.CaVE` is ours.
+# An interior-point method on the multipliers, stopped after three steps. Its point then depends on the solver and on the form of
+# the problem, and on knapsacks the regret depends on that point a lot. So the published rows need this solver and form;
+# `dflearn.losses.CaVE` is ours.
 
-TIGHT = 1e-5  # slack of a row, or distance to 0 or 1, at which it counts as binding
-KEPT = 1024  # decisions whose problems are kept: more than the paper's training sets hold
+TIGHT = 1e-5  # a row with less slack, or a variable nearer to 0 or 1, is binding
+KEPT = 1024  # decisions whose problems are kept: more than the paper's training sets have
 
 
 class CaVEAsPublished(Loss):
     """1 − cos(v, p),   v = −(S ŷ + d),   p = Nᵀλ after a few steps of Clarabel towards min over λ ≥ 0 of ‖v − Nᵀλ‖².
 
-    The rows of N are what binds at w*: inequalities, equalities in both directions, −e_j where w*_j = 0, e_j where
-    w*_j = 1. For programs with variables between 0 and 1, as the paper's are. Needs the extra `cvxpy`.
+    The rows of N bind at w*: inequalities, equalities in both directions, −e_j where w*_j = 0, e_j where w*_j = 1. For programs
+    with variables between 0 and 1, as in the paper.
 
     Args:
         iterations: at most so many steps.
@@ -293,8 +282,7 @@ class CaVEAsPublished(Loss):
 
         self.program, self.clarabel = program, clarabel
         self.settings = clarabel.DefaultSettings()
-        self.settings.verbose, self.settings.max_iter = False, int(iterations)
-        self.settings.max_threads = 1
+        self.settings.verbose, self.settings.max_iter, self.settings.max_threads = False, int(iterations), 1
         self._problems: dict[bytes, tuple[sp.csr_matrix, sp.csc_matrix, sp.csc_matrix]] = {}
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
@@ -306,7 +294,7 @@ class CaVEAsPublished(Loss):
         return LossOutput(1.0 - cosine_similarity(v, target, dim=-1))
 
     def project(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Where Clarabel stands after its last step: near the projection of v `(n,)` onto the cone at w `(n,)`."""
+        """Clarabel's point after its last step: near the projection of v `(n,)` onto the cone at w `(n,)`."""
         normals, quadratic, matrix = self._problem(w)
         rows, n = normals.shape
         cones: list[Any] = [self.clarabel.ZeroConeT(n), self.clarabel.NonnegativeConeT(rows)]

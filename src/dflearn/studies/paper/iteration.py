@@ -4,13 +4,12 @@ With M (w, s) = r the scaled, ordered rows, ρ = 10⁻⁶ + τ and a step α of 
 
     v = (2 − τ α) max(z, 0) − z − α (c + ρ z),      x = (M Mᵀ)⁻¹ (M v − r),      z⁺ = min(z, 0) + v − Mᵀ x
 
-`multipliers` and `less_pairs` are those of `DavisYin`. Which entries of z are negative is all that the derivative needs: one
-bit per entry, instance and iteration.
+`multipliers` and `less_pairs` are those of `DavisYin`. The derivative needs only the signs of z: one bit per entry, instance and
+iteration.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,28 +18,12 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.davis_yin.compiled import Compiled
-from dflearn.engine.davis_yin.data import ROW_BYTES, SplittingSystem
+from dflearn.engine.davis_yin.data import SplittingRows, SplittingSystem
 from dflearn.engine.davis_yin.iterations import less_pairs, multipliers
-from dflearn.engine.davis_yin.rows import SplittingRows
-from dflearn.engine.linear_algebra.lanes import (
-    Tile,
-    all_tiles,
-    bits,
-    get,
-    jit,
-    load,
-    maximum,
-    minimum,
-    put,
-    store,
-    where,
-    wide_tile,
-)
+from dflearn.engine.linear_algebra.lanes import Tile, bits, get, jit, load, maximum, minimum, put, store, where
 from dflearn.engine.linear_algebra.threads import run_tiles
 from dflearn.layers.base import as_rows, in_shape
 from dflearn.program.sides import Sides
-
-SCRATCH = threading.local()
 
 
 @jit
@@ -61,7 +44,7 @@ def iterate(
     """out (count, n) = max(z, 0) after the steps, for the instances `index`.
 
     c (count, n), begin: z (count, N), right: r (count or 1, m). negative: unsigned integers of one bit per lane,
-    (steps, N), row k about the z after step k; (0, N) where nobody asks.
+    (steps, N), row k about the z after step k; (0, N) if no gradient is needed.
     """
     n, N, m = c.shape[1], begin.shape[1], len(system.pivot)
     z, v, cost = space[:N], space[N : 2 * N], space[2 * N : 3 * N]
@@ -84,7 +67,7 @@ def iterate(
             if len(negative) > 0:
                 negative[k, j] = bits(point < 0.0)
     for j in range(n):
-        put(z, j, maximum(0.0, get(z, j)))  # in this order, what is not a number stays so
+        put(z, j, maximum(0.0, get(z, j)))  # in this order, NaN stays NaN
     store(z[:n].lane, index, used, out)
 
 
@@ -129,51 +112,37 @@ def adjoint(
 
 
 class PublishedRun:
-    """One batch, forward and backward. Arrays are `(count, ·)` in the layer's dtype."""
+    """One batch, forward and backward, with the tiles and the work space of `DavisYin`. Arrays are `(count, ·)` in the layer's dtype."""
 
     def __init__(
         self, rows: SplittingRows, tau: float, rho: float, steps: Sequence[float], costs: Tensor, start: Tensor, sides: Sides,
         precision: torch.dtype, record: bool,
     ) -> None:  # fmt: skip
-        dtype = np.dtype(np.float64 if precision == torch.float64 else np.float32)
-        self.rows, self.tau, self.rho = rows, tau, rho
-        self.system = Compiled.of(self.rows, precision, torch.device("cpu")).system
-        self.steps = np.array(steps)
+        self.kernels = Compiled.of(rows, precision, torch.device("cpu"))
+        dtype, self.steps, self.tau, self.rho = self.kernels.numbers, np.array(steps), tau, rho
         c, begin = (as_rows(part, len(start), dtype) for part in (costs, start))
-        right = self.rows.numbers(sides, dtype).right
-        lanes = ROW_BYTES // dtype.itemsize
-        # Wide rows are cheaper per instance; narrow ones where there are threads enough to take a tile each.
-        self.tiles = all_tiles(len(c), lanes // 2 if 2 * len(c) <= lanes * torch.get_num_threads() else lanes)
-        self.negative: dict[int, np.ndarray] = {}  # by the first instance of a tile
+        right = rows.numbers(sides, dtype).right
+        self.negative: list[tuple[Tile, np.ndarray]] = []
         self.w = np.empty_like(c)
 
         def solve(tile: Tile) -> None:
             index, used = tile
-            negative = np.empty((len(self.steps) if record else 0, begin.shape[1]), f"u{len(index) // 8}")
-            self.negative[int(index[0])] = negative
-            space = self._space(len(index))
-            iterate(self.system, c, begin, right, self.steps, self.tau, self.rho, index, used, space, negative, self.w)
+            negative = np.empty((len(steps) if record else 0, begin.shape[1]), f"u{len(index) // 8}")
+            constants = self.steps, tau, rho, index, used, self.kernels.space(len(index))
+            iterate(self.kernels.system, c, begin, right, *constants, negative, self.w)
+            self.negative.append((tile, negative))
 
-        run_tiles(solve, self.tiles)
-
-    def _space(self, lanes: int) -> np.ndarray:
-        """This thread's work space, kept from call to call."""
-        rows = 3 * self.rows.width + 2 * len(self.system.pivot)
-        space = SCRATCH.__dict__.get(f"{self.w.dtype} {lanes}")
-        if space is None or len(space) < rows:
-            space = wide_tile(rows, lanes, self.w.dtype)
-            SCRATCH.__dict__[f"{self.w.dtype} {lanes}"] = space
-        return space
+        run_tiles(solve, self.kernels.tiles(len(c)))
 
     def backward(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         g = as_rows(gradient, len(self.w), self.w.dtype)
         out = np.empty_like(g)
 
-        def run(tile: Tile) -> None:
-            index, used = tile
-            negative, space = self.negative[int(index[0])], self._space(len(index))
-            adjoint(self.system, self.steps, self.tau, self.rho, negative, g, index, used, space, out)
+        def run(part: tuple[Tile, np.ndarray]) -> None:
+            (index, used), negative = part
+            space = self.kernels.space(len(index))
+            adjoint(self.kernels.system, self.steps, self.tau, self.rho, negative, g, index, used, space, out)
 
-        run_tiles(run, self.tiles)
+        run_tiles(run, self.negative)
         return in_shape(out, gradient.shape[:-1]).to(gradient)

@@ -32,15 +32,9 @@ from dflearn.studies.builtin import THROUGH_LAYERS
 from dflearn.studies.methods import Plain, Prepared, RunContext, add
 from dflearn.studies.paper.as_published import AsPublished, CaVEAsPublished, SparseAsPublished
 
-SCALED = (
-    "MSE",
-    "SPO+^relax",
-    "PFY",
-    "SCE^DYS unrolled",
-    "SCE^smoothed",
-    "sSPO+",
-)  # those of a table with a version "scaled"
-ROWS_AT_A_TIME = 256  # instances whose smoothed labels are computed at once
+# Methods with a row "… scaled" in the tables.
+SCALED = ("MSE", "SPO+^relax", "PFY", "SCE^DYS unrolled", "SCE^smoothed", "sSPO+")
+ROWS_AT_A_TIME = 256  # instances in a batch of smoothed labels
 AUTHORS = "DYS-Net as in the authors' code"
 
 # -- hyperparameters --------------------------------------------------------------------------------------------------
@@ -70,10 +64,9 @@ def dys_printed(problem: str) -> dict[str, Plain]:
 
 
 def dys_in_code(problem: str, loss: str) -> dict[str, Plain]:
-    """τ, α and the iterations that the code ran with."""
-    printed = dys_printed(problem)
-    tau, alpha = (CODE_TAU, "tau"), (CODE_ALPHA, "alpha")
-    return {**printed, **{name: other.get((problem, loss), printed[name]) for other, name in (tau, alpha)}}
+    """τ, α and the iterations of the code."""
+    other = {"tau": CODE_TAU.get((problem, loss)), "alpha": CODE_ALPHA.get((problem, loss))}
+    return dys_printed(problem) | {name: value for name, value in other.items() if value is not None}
 
 
 def cvx_tau(problem: str, loss: str) -> float:
@@ -91,7 +84,7 @@ def dys_parameters(loss: str, printed: bool, problem: str) -> dict[str, Plain]:
 
 
 def _cvx_parameters(loss: str, problem: str) -> dict[str, Plain]:
-    """The authors' code contrasts with the layer's own solution at the true costs for facility location."""
+    """For facility location, the labels of the authors' code are the layer's own decisions at the true costs."""
     return {"tau": cvx_tau(problem, loss), "labels": "smoothed" if problem.startswith("CFL") else "exact"}
 
 
@@ -99,14 +92,14 @@ def _our_parameters(gradient: str, problem: str) -> dict[str, Plain]:
     return {**dys_printed(problem), "gradient": gradient}
 
 
-# -- what a run trains with -------------------------------------------------------------------------------------------
+# -- losses and training data -----------------------------------------------------------------------------------------
 
 
 class PredictedPart(Layer):
     """v = Sᵀ w of another layer's decision w, `(*batch, p)`: the part of a decision that predicted costs multiply.
 
-    The authors' DYS losses see this part only: obj(y, v) = yᵀv, without the known costs d. It matters for facility
-    location, where v is the amounts carried and d the opening costs; elsewhere v is w up to its sign.
+    The authors' DYS losses use this part only: obj(y, v) = yᵀv, without the known costs d. In facility location v is the
+    amounts carried and d the opening costs; elsewhere v is w up to its sign.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -119,15 +112,14 @@ class PredictedPart(Layer):
 
 
 def labelled(context: RunContext, layer: Layer | None = None) -> DecisionDataset:
-    """The training data with the decisions that the parameter `labels` names; "smoothed" are those of `layer`."""
-    kind = context.parameters["labels"]
+    """The training data with the decisions of the parameter `labels`; "smoothed" are those of `layer`."""
+    kind, known = context.parameters["labels"], ["exact", "relaxed", *([] if layer is None else ["smoothed"])]
     if kind == "exact":
         return context.train
     if kind == "relaxed":
         return label(context.train, context.relaxed_solver(), progress=False)
     if kind != "smoothed" or layer is None:
-        known = "'exact' or 'relaxed'" if layer is None else "'exact', 'relaxed' or 'smoothed'"
-        raise OptionError(f"labels are {known} for this method, got {kind!r}")
+        raise OptionError(f"labels are {' or '.join(map(repr, known))} for this method, got {kind!r}")
     assert context.train.costs is not None
     with torch.no_grad():
         parts = [layer(costs) for costs in context.train.costs.split(ROWS_AT_A_TIME)]
@@ -135,7 +127,7 @@ def labelled(context: RunContext, layer: Layer | None = None) -> DecisionDataset
 
 
 def as_published(loss: str, make: Callable[..., Layer], context: RunContext) -> Prepared:
-    """DYS-Net as in the authors' code, through the layer that `make` makes; SqDE is averaged."""
+    """DYS-Net as in the authors' code, on the layer of `make`; SqDE is averaged."""
     own = context.parameters
     train = labelled(context)
     assert train.decisions is not None
@@ -166,7 +158,7 @@ def _cave(context: RunContext) -> Prepared:
 
 # -- the methods ------------------------------------------------------------------------------------------------------
 
-add("CaVE", "angle to the cone of what binds at w*, three steps of Clarabel", _cave, iterations=3)
+add("CaVE", "angle to the cone of binding constraints, three steps of Clarabel", _cave, iterations=3)
 for _loss in THROUGH_LAYERS:
     _tau, _about = partial(_cvx_parameters, _loss), "exact smoothed problem with μ‖w‖₂"
     add(f"{_loss}^CVX", _about, partial(_cvx, _loss, Smoothed), _tau)
@@ -177,6 +169,6 @@ for _loss in THROUGH_LAYERS:
     add(f"{_loss}^DYS dense", f"{AUTHORS}, by dense matrices as there", _dense, _code)
     add(f"{_loss}^DYS printed", f"{AUTHORS}, hyperparameters of the text", _sparse, _text)
     _clean, _unrolled = (partial(_our_parameters, gradient) for gradient in ("jfb", "unrolled"))
-    _ours, _about = partial(_as_printed, _loss), "the same, differentiated through all iterations"
+    _ours, _about = partial(_as_printed, _loss), "DYS-Net as in the text, differentiated through all iterations"
     add(f"{_loss}^DYS clean", "DYS-Net as in the text, on our layer", _ours, _clean)
     add(f"{_loss}^DYS unrolled", _about, _ours, _unrolled, scaled=_loss == "SCE")

@@ -10,14 +10,14 @@ from importlib.resources import files
 
 from dflearn.errors import OptionError
 from dflearn.problems import PROBLEMS
-from dflearn.studies.cost import Prior
+from dflearn.studies.driver import Prior
 from dflearn.studies.methods import method_named
 from dflearn.studies.paper.methods import SCALED, dys_in_code, dys_printed
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One row: the regret in the published style, rounded to two digits, and seconds per epoch on an i7-13800H."""
+    """The regret in the published style, rounded to two digits, and seconds per epoch on an i7-13800H."""
 
     problem: str
     method: str
@@ -46,7 +46,7 @@ SOLVE = {
 
 
 def published_costs() -> Prior:
-    """What runs took the authors, for estimates of what they take here."""
+    """The seconds of the authors' runs, to estimate those of ours."""
     return Prior({key: row.seconds for key, row in published_rows().items()}, SOLVE)
 
 
@@ -59,7 +59,7 @@ def problems_of(table: str, sizes: Iterable[int] = ()) -> list[str]:
     return wanted
 
 
-# What we add to the published rows of every problem, in the order of the tables.
+# Our rows beside the published ones of every problem, in the order of the tables.
 _LAYERED = ("Regret", "SqDE", "SPO+", "SCE")
 _OWN = ["CaVE clean", "CaVE exact", "SCE^relax", "SCE^smoothed", "sSPO+"]
 _OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in _LAYERED]
@@ -67,14 +67,13 @@ _OWN += [f"{method} scaled" for method in SCALED]
 
 
 def methods_of(problem: str) -> list[str]:
-    """The methods of a problem's table: the published rows, then ours; "printed" ones where text and code differ."""
-    published = [method for name, method in published_rows() if name == problem]
-    order = sorted(published, key=_order)
-    # SPO+^relax of facility location is HiGHS with warm starts already: we have no faster solver for it.
+    """The methods of a problem's table: the published rows, then ours; "printed" ones if text and code differ."""
+    published = sorted((method for name, method in published_rows() if name == problem), key=_order)
+    # SPO+^relax of facility location already is HiGHS with warm starts: we have no faster solver for it.
     timed = ["SPO+^relax cold"] + ([] if problem.startswith("CFL") else ["SPO+^relax warm"])
     integer = [] if problem.startswith("SP") else ["PFY^relax", "SCE^ILP"]
     printed = [f"{loss}^DYS printed" for loss in _LAYERED if dys_printed(problem) != dys_in_code(problem, loss)]
-    return [*order, *timed, *printed, *integer, *_OWN]
+    return [*published, *timed, *printed, *integer, *_OWN]
 
 
 _LOSSES = ("MSE", "Regret", "SqDE", "SPO+", "SCE", "PFY", "CaVE")
@@ -82,10 +81,10 @@ _SOLVERS = ("", "CVX", "DYS", "relax", "ILP", "p=5%")
 
 
 def methods_named(problem: str, words: Iterable[str]) -> list[str]:
-    """Names as they are; published, own and all stand for rows of the problem's table: the printed ones, ours, both."""
-    groups: dict[str, list[str]] = {"all": methods_of(problem), "published": [], "own": []}
-    for method in groups["all"]:
-        groups["published" if (problem, method) in published_rows() else "own"].append(method)
+    """Methods by name; `published`, `own` and `all` stand for rows of the problem's table: the paper's, ours, both."""
+    rows = methods_of(problem)
+    published = [method for method in rows if (problem, method) in published_rows()]
+    groups = {"all": rows, "published": published, "own": [method for method in rows if method not in published]}
     asked = [name for word in words for name in groups.get(word, [word])]
     return [method_named(name).name for name in dict.fromkeys(asked)]
 

@@ -1,4 +1,4 @@
-"""The paper's tables made anew: our figures beside the published ones, with ranks and how far the rankings agree."""
+"""The paper's tables: our figures beside the published ones, with ranks and the agreement of the rankings."""
 
 from __future__ import annotations
 
@@ -23,34 +23,29 @@ HEADER = (
 LEGEND = (
     "published and ours: normalized regret in the published style, mean(regret) × mean(1/optimum) per test batch of "
     "32; mean of ratios: the formula of the text. ± is the standard deviation over seeds. s/epoch: CPU seconds of "
-    "training per epoch on one core, validation apart; published s: as printed, on the authors' machine, validation "
-    "included. Ranks are among the methods with a published row; ties share the mean of their places."
+    "training per epoch on one core, without validation; published s: as printed, on the authors' machine, with "
+    "validation. Ranks are among the methods with a published row; ties share the mean of their places."
 )
 
 NEAR = 0.01  # the published figures have two digits
 SUMMARY_HEADER = ("problem", "published rows run", "seeds", f"within {NEAR:g}", "further apart", "pairs ordered alike")
 SUMMARY_LEGEND = (
-    f"Within {NEAR:g}: rows whose mean over the seeds is that near to the published figure, in the published style; "
-    "further apart: ours, in brackets the published one. Pairs ordered alike: of the pairs of methods that the published "
-    "figures order, those that ours order the same way."
+    f"Within {NEAR:g}: rows whose mean over the seeds is that near to the published figure, in the published style. "
+    "Further apart: our figure, in brackets the published one. Pairs ordered alike: of the pairs of methods that the "
+    "published figures order, those that ours order the same way."
 )
 
 
 def published_of(summary: MethodSummary) -> PublishedRow | None:
-    """The published row of this method and problem, if all runs had the paper's settings, so that the two compare."""
+    """The published row of this method and problem, if all runs had the paper's settings."""
     as_in_paper = all(record.config.settings == Settings() for record in summary.records)
     return published_rows().get((summary.problem, summary.method)) if as_in_paper else None
 
 
 def published_regrets(records: Iterable[Record], metric: str) -> dict[tuple[str, str], float]:
-    """Problem and method → published regret, of the methods among these runs; none in another metric."""
-    if metric != STYLE:
-        return {}
-    found = ((s, published_of(s)) for s in summarize(records, metric))
+    """Problem and method → published regret of the methods among these runs; empty in another metric."""
+    found = ((s, published_of(s)) for s in summarize(records, metric)) if metric == STYLE else ()
     return {(s.problem, s.method): row.regret for s, row in found if row is not None}
-
-
-# -- rows -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,10 +53,8 @@ class Row:
     """One method on one problem beside its published row, if it has one.
 
     Attributes:
-        summary: of our runs; its `regret` is in the published style, mean(regret) · mean(1/|optimum|) per test batch
-            of 32.
-        rank, published_rank: among the methods with a published row on this problem, by the published style; ties share
-            the mean of their places. `None` for methods without one.
+        summary: of our runs; its `regret` is in the published style.
+        rank, published_rank: among the methods with a published row on this problem; ties share the mean of their places.
     """
 
     summary: MethodSummary
@@ -70,7 +63,6 @@ class Row:
     published_rank: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures of the row, as JSON holds them."""
         summary, published = self.summary, self.published
         return {
             "method": summary.method,
@@ -91,7 +83,7 @@ class Row:
 
 
 def rows_of(problem: str, methods: Sequence[str], records: Iterable[Record]) -> list[Row]:
-    """One row for each of the methods that has a record of this problem, in the given order, with ranks."""
+    """One row for each of these methods with a record of this problem, in the given order, with ranks."""
     found = {s.method: s for s in summarize((r for r in records if r.config.problem == problem), STYLE)}
     rows = [Row(found[method], published_of(found[method])) for method in methods if method in found]
     compared = [row for row in rows if row.published is not None]
@@ -103,17 +95,14 @@ def rows_of(problem: str, methods: Sequence[str], records: Iterable[Record]) -> 
 
 def cells(row: Row) -> list[str]:
     """The row under HEADER."""
-    published, summary = row.published, row.summary
-    show = lambda metric: with_deviation(  # noqa: E731
-        summary.mean_of(metric), summary.deviation_of(metric), len(summary.seeds)
-    )
+    published, summary, count = row.published, row.summary, len(row.summary.seeds)
     return [
         summary.method,
-        str(len(summary.seeds)),
+        str(count),
         "" if published is None else f"{published.regret:.2f}",
-        show(STYLE),
+        with_deviation(summary.regret, summary.deviation, count),
         "" if row.difference is None else f"{row.difference:+.3f}",
-        show("mean_of_ratios"),
+        with_deviation(summary.mean_of("mean_of_ratios"), summary.deviation_of("mean_of_ratios"), count),
         f"{summary.seconds:.3g}",
         "" if published is None else f"{published.seconds:.2f}",
         "" if row.rank is None else f"{row.rank:g}",
@@ -122,7 +111,7 @@ def cells(row: Row) -> list[str]:
 
 
 def summary_cells(problem: str, rows: Sequence[Row], published: int) -> list[str]:
-    """One problem under SUMMARY_HEADER: how much of its published table is there, and how near it comes."""
+    """One problem under SUMMARY_HEADER. published: how many rows its published table has."""
     compared = [(row, row.published, row.difference) for row in rows if row.published and row.difference is not None]
     far = [(row.summary, theirs) for row, theirs, difference in compared if abs(difference) > NEAR]
     found = agreement(rows)
@@ -147,16 +136,16 @@ def seed_counts(rows: Sequence[Row]) -> str:
     return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
-# -- how far the rankings agree -------------------------------------------------------------------------------------
+# -- the agreement of rankings ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two rankings of the same methods agree; `None` where there are fewer than two, or all are tied.
+    """The agreement of two rankings; the coefficients are `None` for fewer than two methods, or if all are tied.
 
     Attributes:
-        ordered_alike, ordered: pairs of methods that both order the same way, among those that the published table,
-            with its two digits, orders at all.
+        ordered_alike, ordered: pairs of methods that both order the same way, of those that the published table orders.
+        reversed_pairs: the others of these.
     """
 
     methods: int
@@ -168,7 +157,7 @@ class Agreement:
 
 
 def agreement(rows: Iterable[Row]) -> Agreement:
-    """How far our ranking and the published one agree on the methods that have both."""
+    """The agreement of our ranking with the published one on the methods that have both."""
     compared = [row for row in rows if row.published is not None]
     ours = [row.summary.regret for row in compared]
     theirs = [row.published.regret for row in compared if row.published is not None]
@@ -181,15 +170,12 @@ def agreement(rows: Iterable[Row]) -> Agreement:
 
 
 def agreement_line(found: Agreement) -> str:
-    """How far the rankings agree, in a sentence or two."""
+    """The agreement in a sentence or two."""
     if found.spearman is None or found.kendall is None:
         return f"Ranking: {found.methods} methods with a published row, too few to compare."
-    text = (
+    pairs = ", ".join(f"{better} < {worse}" for better, worse in found.reversed_pairs)
+    return (
         f"Ranking: of {found.ordered} pairs of methods that the published figures order, ours order "
         f"{found.ordered_alike} the same way (Spearman {found.spearman:.2f}, Kendall {found.kendall:.2f}, "
-        f"{found.methods} methods)."
+        f"{found.methods} methods)." + (f" Published the other way round: {pairs}." if pairs else "")
     )
-    if found.reversed_pairs:
-        pairs = ", ".join(f"{better} < {worse}" for better, worse in found.reversed_pairs)
-        text += f" Published the other way round: {pairs}."
-    return text

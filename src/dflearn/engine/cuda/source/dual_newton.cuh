@@ -1,4 +1,4 @@
-// Semismooth Newton on the dual: dflearn.engine.smoothed.dual_newton by one block.
+// Semismooth Newton on the dual: dflearn.engine.smoothed.newton by one block.
 #pragma once
 #include "optimality.cuh"
 

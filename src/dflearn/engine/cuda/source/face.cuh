@@ -1,9 +1,10 @@
-// From an interior point to the face of the solution: dflearn.engine.smoothed.face by one block.
+// From an interior point to the face of the solution: dflearn.engine.smoothed.newton by one block.
 #pragma once
 #include "interior_point.cuh"
 
 #define CORRECTIONS 6
 #define FACE_DAMPING 1e-12
+#define RESIDUE 1e-14  // in the block's units: a decision this close to a bound is rounding; the measure says whether the rule holds
 
 // The face nearest to the interior point at hand: FACE_W, FACE_INSIDE, IN_FORCE, and its multipliers in Y.
 DEVICE void snap() {
@@ -53,6 +54,8 @@ NOINLINE void correct() {
     COLUMNS {
         double low = q.low(j), high = q.high(j), at = v[FACE_W];
         if (v[FACE_INSIDE] > 0) at = fmin(fmax(at - (v[FACE_SLOPE] + column_dot(j, X)) / mu, low), high);
+        if (at - low <= RESIDUE) at = low;
+        if (high - at <= RESIDUE) at = high;
         v[FACE_W] = at;
         v[FACE_INSIDE] = at > low && at < high ? 1 : 0;
     }

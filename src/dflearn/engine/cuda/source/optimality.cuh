@@ -1,4 +1,4 @@
-// What an answer is worth, and the proof that there is none: dflearn.engine.smoothed.optimality by one block.
+// What an answer is worth, and the proof that there is none: dflearn.engine.smoothed.system by one block.
 #pragma once
 #include "factor.cuh"
 

@@ -1,4 +1,4 @@
-"""The paper's figures, computed by the package's own layers and losses or drawn from a study's records; and the page with them."""
+"""The paper's figures, computed by our layers and losses or drawn from a study's records; and the page with them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Row = Mapping[str, str | int | float]
 
 # Name → the file that makes it, and what it shows; those computed by the package, then those drawn from runs.
 COMPUTED = {
-    "one-dimension": ("descent", "regret and SCE of one variable, with and without smoothing"),
+    "one-dimension": ("small", "regret and SCE of one variable, with and without smoothing"),
     "gradients": ("sampled", "best of M items: gradients of regret and SCE, and the table of Manhattan distances"),
-    "two-items": ("descent", "two items and room for one: regret training stands still, SCE moves"),
-    "geometry": ("polygons", "solutions of an LP and of the smoothed LP as the costs turn"),
-    "cave": ("polygons", "why CaVE fails on knapsacks"),
+    "two-items": ("small", "two items and room for one: regret training stands still, SCE moves"),
+    "geometry": ("small", "solutions of an LP and of the smoothed LP as the costs turn"),
+    "cave": ("small", "why CaVE fails on knapsacks"),
     "generalization": ("sampled", "the generalization bound of SCE on 50 linear maps"),
 }
 FROM_RECORDS = {
@@ -40,19 +40,18 @@ FROM_RECORDS = {
     "solvers": ("records", "SPO+ and SCE with differentiable and other solvers: regret and time"),
     "state-of-the-art": ("records", "regret against time, with the best trade-offs"),
 }
+FIGURES = COMPUTED | FROM_RECORDS
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot, the numbers behind it, and the sentences that state them.
+    """A figure, the numbers behind it, and the sentences that state them.
 
     Attributes:
-        name: as on the command line, and of the files.
-        title: one line.
-        figure: matplotlib's.
-        rows: the numbers behind it, one mapping per row, all with the same keys.
+        name: on the command line, and of the files.
+        rows: the numbers, one mapping per row, all with the same keys.
         findings: sentences that state what the numbers say.
-        table: header and rows of a short table beside the figure, where there is one.
+        table: header and rows of a short table beside the figure.
     """
 
     name: str
@@ -62,22 +61,18 @@ class Plot:
     findings: Sequence[str]
     table: tuple[list[str], list[list[str]]] | None = None
 
-    def csv(self) -> str:
-        text = io.StringIO()
-        if self.rows:
-            writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({key: _short(value) for key, value in row.items()} for row in self.rows)
-        return text.getvalue()
-
     def write(self, folder: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
         """NAME.png and so on, and the numbers as NAME.csv, each whole or not at all."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _short(value) for key, value in row.items()} for row in self.rows)
         files = style.write_figure(self.figure, folder, self.name, formats)
-        return [*files, write_whole(folder / f"{self.name}.csv", self.csv().encode())]
+        return [*files, write_whole(folder / f"{self.name}.csv", text.getvalue().encode())]
 
 
 def _short(value: str | int | float) -> str | int | float:
-    """Ten digits: more would be noise of the arithmetic, and differ between machines."""
+    """Ten digits: more would differ between machines."""
     return float(f"{value:.10g}") + 0.0 if isinstance(value, float) else value
 
 
@@ -86,32 +81,18 @@ def by_row(columns: Mapping[str, np.ndarray]) -> list[dict[str, str | int | floa
     return [dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
 
 
-def figure_names() -> list[str]:
-    return [*COMPUTED, *FROM_RECORDS]
-
-
 def make_figure(name: str, *, quick: bool = False, records: Iterable[Record] = (), metric: str = STYLE) -> Plot:
-    """The figure of that name.
-
-    quick: fewer draws and points, for a first look. records, metric: what the figures of FROM_RECORDS show.
-    """
-    if name not in figure_names():
-        raise OptionError(f"no figure is named {name!r}{closest(name, figure_names())}")
-    file, _ = (COMPUTED | FROM_RECORDS)[name]
+    """The figure of that name. quick: fewer draws and points. records, metric: for the figures of FROM_RECORDS."""
+    if name not in FIGURES:
+        raise OptionError(f"no figure is named {name!r}{closest(name, FIGURES)}")
+    file, _ = FIGURES[name]
     make = getattr(import_module(f"{__name__}.{file}"), name.replace("-", "_"))
     plot: Plot = make(quick=quick) if name in COMPUTED else make(list(records), metric)
     return plot
 
 
-def paper_page(
-    records: Iterable[Record],
-    title: str,
-    metric: str = STYLE,
-    *,
-    warnings: Iterable[str] = (),
-    with_figures: bool = True,
-) -> Page:
-    """`study_page` with the published values. with_figures: the paper's figures too, as far as the runs allow."""
+def paper_page(records: Iterable[Record], title: str, metric: str = STYLE, *, warnings: Iterable[str] = ()) -> Page:
+    """`study_page` with the published values, and with the paper's figures as far as the runs allow."""
     some = list(records)
 
     def add_figures(page: Page) -> None:
@@ -129,6 +110,5 @@ def paper_page(
             if made.table is not None:
                 page.table(*made.table)
 
-    further = add_figures if with_figures else None
     reference = published_regrets(some, metric)
-    return study_page(some, title, metric, warnings=warnings, reference=reference, further=further)
+    return study_page(some, title, metric, warnings=warnings, reference=reference, further=add_figures)

@@ -1,4 +1,4 @@
-"""The figures that show runs of a study: losses, what solves inside them, and regret against time."""
+"""The figures of a study's runs: losses, the solvers inside them, and regret against time."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ FINAL = (
 def summaries_of(
     records: Iterable[Record], methods: Sequence[str], problems: Sequence[str], metric: str, what: str
 ) -> list[MethodSummary]:
-    """Of the runs that a figure shows; an error with the remedy where there are none."""
+    """Summaries of the runs that a figure shows."""
     chosen = [r for r in records if r.config.method in methods and (not problems or r.config.problem in problems)]
     if not chosen:
-        raise DataError(
-            f"the study holds no runs that the figure {what} shows: run some of the methods {', '.join(methods)}"
-            + (f" on {', '.join(problems)}" if problems else "")
-        )
+        where = f" on {', '.join(problems)}" if problems else ""
+        raise DataError(f"the study holds no runs that the figure {what} shows: run {' or '.join(methods)}{where}")
     return summarize(chosen, metric)
 
 
 def as_row(summary: MethodSummary) -> dict[str, str | int | float]:
-    """A row of a figure's CSV; what the paper published beside it, empty where it has no such row."""
+    """A row of a figure's CSV, with the published figures, or empty cells."""
     published = published_of(summary)
+    known = ("", "") if published is None else (published.regret, published.seconds)
     return {
         "problem": summary.problem,
         "method": summary.method,
@@ -51,8 +50,7 @@ def as_row(summary: MethodSummary) -> dict[str, str | int | float]:
         summary.metric: summary.regret,
         "deviation": summary.deviation,
         "seconds per epoch": summary.seconds,
-        "published regret": "" if published is None else published.regret,
-        "published seconds": "" if published is None else published.seconds,
+        **dict(zip(("published regret", "published seconds"), known, strict=True)),
     }
 
 
@@ -60,23 +58,20 @@ def _axis(metric: str, gap: str = " ") -> str:
     return f"test regret{gap}({metric.replace('_', ' ')})"
 
 
-def _compared(
-    summaries: Sequence[MethodSummary], some: Sequence[str], others: Sequence[str]
-) -> dict[str, tuple[list[float], list[float]]]:
-    """Problem → regrets of two groups of methods, least first, of the problems where methods of both ran."""
-
-    def regrets(problem: str, methods: Sequence[str]) -> list[float]:
-        return sorted(s.regret for s in summaries if s.problem == problem and s.method in methods)
-
-    pairs = {problem: (regrets(problem, some), regrets(problem, others)) for problem in problems_of(summaries)}
-    return {problem: (one, other) for problem, (one, other) in pairs.items() if one and other}
+def _compared(summaries: Sequence[MethodSummary], *groups: Sequence[str]) -> dict[str, list[list[float]]]:
+    """Problem → regrets of each group of methods, least first, of the problems where methods of all groups ran."""
+    found = {
+        problem: [sorted(s.regret for s in summaries if s.problem == problem and s.method in some) for some in groups]
+        for problem in problems_of(summaries)
+    }
+    return {problem: regrets for problem, regrets in found.items() if all(regrets)}
 
 
 # -- surrogate losses against decision losses ---------------------------------------------------------------------------
 
 
 def surrogates(records: Iterable[Record], metric: str = STYLE) -> Plot:
-    """Surrogate losses against decision losses, all through a differentiable layer: the exact one, and DYS-Net."""
+    """Surrogate losses against decision losses, through the exactly smoothed problem and through DYS-Net."""
     methods = [f"{loss}^{layer}" for layer in LAYERS for loss in LOSSES]
     summaries = summaries_of(records, methods, SMALL, metric, "surrogates")
     findings = []
@@ -105,7 +100,7 @@ def _draw_losses(summaries: list[MethodSummary], metric: str) -> Figure:
 
 
 def _top(summaries: Iterable[MethodSummary]) -> float:
-    """Where the axis ends at the latest: bars far beyond their published figure are cut off, not the others flattened."""
+    """The end of the axis: bars far beyond their published figure are cut off."""
     usual = [s.regret for s in summaries if not (row := published_of(s)) or s.regret <= 1.5 * row.regret]
     return 1.5 * max(usual, default=math.inf)
 
@@ -136,23 +131,20 @@ def _grouped_bars(axes: Axes, summaries: list[MethodSummary], methods: list[str]
     axes.legend([*names.values(), *([dash] if dash else [])], [*names, *(["published"] if dash else [])], fontsize=8)
 
 
-# -- what solves inside ---------------------------------------------------------------------------------------------
+# -- the solvers inside -----------------------------------------------------------------------------------------------
 
 
 def solvers(records: Iterable[Record], metric: str = STYLE) -> Plot:
-    """SPO+ and SCE with differentiable and with other solvers inside: test regret, and training time."""
+    """SPO+ and SCE with differentiable and with other solvers: test regret and training time."""
     methods = [f"{loss}^{solver}" for loss in SOLVED for solver in SOLVERS]
     summaries = summaries_of(records, methods, SMALL, metric, "solvers")
     findings = []
     for loss in SOLVED:
         some = (("ILP", "relax"), ("CVX", "DYS"))
         pairs = _compared(summaries, *([f"{loss}^{solver}" for solver in kind] for kind in some))
-        changes = {
-            problem: f"{100 * (smooth[0] / plain[0] - 1):+.0f} %".replace("-", "−")
-            for problem, (plain, smooth) in pairs.items()
-        }
+        changes = [f"{name} {100 * (smooth[0] / plain[0] - 1):+.0f} %" for name, (plain, smooth) in pairs.items()]
         if changes:
-            listed = ", ".join(f"{problem} {change}" for problem, change in changes.items())
+            listed = ", ".join(changes).replace(" -", " −")
             findings.append(f"{loss}: best regret with a differentiable solver against the best without: {listed}.")
     findings.append(f"Means over {seeds_in_words(summaries)}.")
     title = "SPO+ and SCE with differentiable solvers (QP, DYS) and with others (ILP, LP)"
@@ -171,7 +163,7 @@ def _draw_solvers(summaries: list[MethodSummary], metric: str) -> Figure:
             some = [s for s in summaries if s.problem == problem and style.parts(s.method)[0] == loss]
             x = [places[style.parts(s.method)[1]] + shift for s in some]
             look: dict[str, Any] = {
-                "fmt": "o" if loss == "SCE" else "s",
+                "fmt": "so"[loss == "SCE"],
                 "color": style.color_of(loss),
                 "capsize": 2,
                 "label": loss,
@@ -201,8 +193,7 @@ def _draw_solvers(summaries: list[MethodSummary], metric: str) -> Figure:
 def state_of_the_art(records: Iterable[Record], metric: str = STYLE) -> Plot:
     """Test regret against training time of the methods of the final comparison, with the front of the best trade-offs."""
     summaries = summaries_of(records, FINAL, (), metric, "state-of-the-art")
-    problems = problems_of(summaries)
-    fronts = {problem: pareto_front(s for s in summaries if s.problem == problem) for problem in problems}
+    fronts = {name: pareto_front(s for s in summaries if s.problem == name) for name in problems_of(summaries)}
     rows = [{**as_row(s), "on the front": int(s in fronts[s.problem])} for s in summaries]
     lines = [f"{problem}: " + " → ".join(s.method for s in front) for problem, front in fronts.items()]
     findings = [
@@ -217,8 +208,7 @@ def state_of_the_art(records: Iterable[Record], metric: str = STYLE) -> Plot:
 def _draw_trade_offs(summaries: Sequence[MethodSummary], metric: str) -> Figure:
     """A panel per problem."""
     problems = problems_of(summaries)
-    columns = min(3, len(problems))
-    rows = -(-len(problems) // columns)
+    rows, columns = -(-len(problems) // 3), min(3, len(problems))
     figure = style.new_figure(3.7 * columns, 3.1 * rows)
     panels = figure.subplots(rows, columns, squeeze=False)
     methods = [method for method in FINAL if any(s.method == method for s in summaries)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from importlib.resources import files
-from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,7 +13,6 @@ from dflearn.data import Batch
 from dflearn.layers import Exact, Smoothed
 from dflearn.losses import SCE, Regret
 from dflearn.problems import Selection
-from dflearn.program import Program
 from dflearn.report import style
 from dflearn.studies.paper.figures import Plot
 
@@ -23,12 +21,8 @@ if TYPE_CHECKING:
 
 # -- gradients ----------------------------------------------------------------------------------------------------
 #
-# The best of M items: how large are the gradients of regret and SCE, and how far does smoothing move the solution?
-#
-#     max over w of yᵀw   s.t.   Σ w ≤ 1,   w ≥ 0;   y and ŷ are two permutations of 1, …, M
-#
+# The best of M items: max over w of yᵀw   s.t.   Σ w ≤ 1,   w ≥ 0;   y and ŷ are two permutations of 1, …, M
 # With both regularizers, (μ/2)‖w‖², which the paper's text states, and μ‖w‖₂, which gives its table.
-
 
 ITEMS = (5, 10, 20, 40, 80, 100)
 STRENGTHS = (0.1, 0.5, 0.99, 1.05, 1.5, 2.0, 5.0)
@@ -81,14 +75,13 @@ def gradients(quick: bool = False) -> Plot:
 def manhattan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: μ, the published distance, and ours with both regularizers, as means over M."""
     header = ["μ", "published", "μ‖w‖", "(μ/2)‖w‖²"]
-    body = []
-    for mu in STRENGTHS:
-        mean = lambda column, kind, mu=mu: np.mean(  # noqa: E731
-            [float(row[column]) for row in rows if row["mu"] == mu and row["regularizer"] == kind]
-        )
-        values = mean("published distance", "norm"), mean("distance", "norm"), mean("distance", "squared")
-        body.append([f"{mu:g}", *(f"{value:.3f}" for value in values)])
-    return header, body
+
+    def mean(mu: float, column: str, kind: str) -> str:
+        values = [float(row[column]) for row in rows if row["mu"] == mu and row["regularizer"] == kind]
+        return f"{np.mean(values):.3f}"
+
+    columns = ("published distance", "norm"), ("distance", "norm"), ("distance", "squared")
+    return header, [[f"{mu:g}", *(mean(mu, *column) for column in columns)] for mu in STRENGTHS]
 
 
 def _what_gradients_say(rows: list[Row]) -> list[str]:
@@ -137,8 +130,6 @@ def _draw_gradients(rows: list[Row]) -> Figure:
 
 # -- generalization -----------------------------------------------------------------------------------------------
 #
-# The generalization bound of SCE, checked on a class of 50 linear maps.
-#
 #     R(M) − R̂(M) ≤ 2 ℜ + 2D √(log(1/δ) / 2N)          for all M in the class, with probability 1 − δ
 #     R(M̂) − min R ≤ 2 ℜ + 4D √(log(2/δ) / 2N)          for M̂ that minimizes R̂, likewise
 #
@@ -146,24 +137,17 @@ def _draw_gradients(rows: list[Row]) -> Figure:
 # set; costs and predictions have length at most one. The distribution is uniform over a finite population, so R is
 # known exactly, and samples are drawn from it with replacement.
 
-
 MAPS, FEATURES, CHOICES = 50, 4, 5
 POPULATION, SAMPLES, RADEMACHER_DRAWS = 4000, 1000, 1000
+DIAMETER = float(np.sqrt(2))  # of {w ≥ 0, Σ w ≤ 1}: the distance of two unit vectors
 SIZES = (25, 50, 100, 200, 400, 800)
 LEVELS = (0.5, 0.2, 0.1, 0.05, 0.01)
 SHOWN_LEVEL, DOTS = 0.05, 150
 KINDS = ("uniform", "excess")  # the two inequalities
 
 
-def diameter(program: Program) -> float:
-    """max ‖w − w'‖ over the feasible 0-1 points, which span the relaxation of this program."""
-    points = torch.tensor(list(product([0.0, 1.0], repeat=program.n)), dtype=torch.float64)
-    feasible = points[program.violation(points) <= 1e-9]
-    return float(torch.cdist(feasible, feasible).max())
-
-
-def population_losses(population: int = POPULATION, seed: int = 1) -> tuple[np.ndarray, float]:
-    """SCE of each map at each point of the population, `(MAPS, population)`, and the diameter D."""
+def population_losses(population: int = POPULATION, seed: int = 1) -> np.ndarray:
+    """SCE of each map at each point of the population, `(MAPS, population)`."""
     rng = np.random.RandomState(seed)
     problem = Selection(items=CHOICES, k=1, seed=seed)
 
@@ -179,8 +163,7 @@ def population_losses(population: int = POPULATION, seed: int = 1) -> tuple[np.n
     y = torch.as_tensor(_into_ball(x @ truth.T + 0.2 * rng.randn(population, CHOICES)))
     exact = Exact(problem.solver())
     loss, batch = SCE(exact), Batch(torch.as_tensor(x), y, exact(y))
-    values = np.stack([loss(torch.as_tensor(x @ one.T), batch).numpy() for one in maps])
-    return values, diameter(problem.program)
+    return np.stack([loss(torch.as_tensor(x @ one.T), batch).numpy() for one in maps])
 
 
 def _into_ball(rows: np.ndarray) -> np.ndarray:
@@ -216,7 +199,7 @@ def bounds(complexity: float, diameter: float, size: int, level: float) -> tuple
 
 def generalization(quick: bool = False) -> Plot:
     samples, sizes = (200, SIZES[::2]) if quick else (SAMPLES, SIZES)
-    losses, span = population_losses()
+    losses = population_losses()
     rng = np.random.RandomState(1)
     rows: list[Row] = []
     drawn = {}
@@ -225,7 +208,7 @@ def generalization(quick: bool = False) -> Plot:
         drawn[size] = gaps(losses, size, samples, rng)
         for level in LEVELS:
             row: Row = {"N": size, "delta": level, "complexity": value, "standard error": error}
-            for kind, gap, bound in zip(KINDS, drawn[size], bounds(value, span, size, level), strict=True):
+            for kind, gap, bound in zip(KINDS, drawn[size], bounds(value, DIAMETER, size, level), strict=True):
                 quantile, violations = float(np.quantile(gap, 1 - level)), float((gap > bound).mean())
                 row |= {f"{kind} bound": bound, f"{kind} violations": violations, f"{kind} gap quantile": quantile}
             rows.append(row)
@@ -235,7 +218,7 @@ def generalization(quick: bool = False) -> Plot:
     findings = [
         f"Of {samples} samples of each size at most {100 * max(rates)[0]:.1f} % violate a bound that holds with probability "
         f"1 − δ, for δ from {min(LEVELS):g} to {max(LEVELS):g}; the largest ratio of that share to δ is {worst:.2f}.",
-        f"The first bound is {min(loose):.1f} to {max(loose):.1f} times the quantile that it bounds; D = {span:.4f}, and the "
+        f"The first bound is {min(loose):.1f} to {max(loose):.1f} times the quantile that it bounds; D = {DIAMETER:.4f}, and the "
         f"Monte-Carlo error of the complexity is at most {max(float(row['standard error']) for row in rows):.4f}.",
     ]
     title = "The generalization bound of SCE on 50 linear maps"
