@@ -83,7 +83,7 @@ class ModelSolver(Solver):
         assert sides is not None
         if self.program.Q is not None:
             out = self._solve_quadratic(c, sides)
-            self._solve_parts(c, sides, out)
+            self._by_parts(c, sides, out)
             return out
         model, count = self._model(), c.shape[0]
         out = Raw.empty(count, self.objective.n)
@@ -142,7 +142,7 @@ class ModelSolver(Solver):
         parts = parts_of(self.program)
         return [(part, (type(self) if part.program.is_integer else HiGHS)(part.program, **limits)) for part in parts]
 
-    def _solve_parts(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
+    def _by_parts(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
         """Solve independent parts one by one where the whole failed: their costs may lie 16 orders of magnitude apart."""
         failed = self._failed(out)
         if not failed.size or len(self._parts) < 2:

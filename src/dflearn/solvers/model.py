@@ -396,7 +396,7 @@ class Model(ABC):
         """Solve again strictly, in another unit if costs span much; a third time if two answers differ.
 
         The best of the answers that break no row by more than `SURE`, if there are any, else of all. It is optimal if two
-        solves in different units say so, or one if costs span little.
+        solves in different units say so, or one if costs span little, or the relaxation.
         """
         size = np.abs(c * self.scales.columns)
         other = float(1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))) if wide else gamma
@@ -415,6 +415,9 @@ class Model(ABC):
                 if len(votes) >= (2 if wide else 1):
                     return votes[-1]._replace(w=best.w, bound=min(answer.bound for answer in votes))
         bound = min(answer.bound for answer in answers if answer.status.has_decision)
+        status, relaxed = self.relaxed(c, sides)
+        if status is Status.OPTIMAL and c @ best.w - c @ relaxed <= allowed:
+            return best._replace(status=Status.OPTIMAL, bound=float(c @ relaxed))
         return best._replace(status=Status.FEASIBLE, bound=bound)
 
     def relaxed(self, c: np.ndarray, sides: Sides) -> tuple[Status, np.ndarray]:
