@@ -113,6 +113,17 @@ class Case:
         known = self.y[i] if self.S is None else self.S @ self.y[i]
         return known + self.line("d", i)
 
+    def lines(self, i: int) -> list[np.ndarray]:
+        """c, b, h, lower and upper of instance i, with what y adds to them."""
+        make = lambda: [self.c(i), *(self.line(name, i) for name in ("b", "h", "lower", "upper"))]  # noqa: E731
+        lines: list[np.ndarray] = self.once(("lines", i), make)
+        return lines
+
+    def key(self, i: int) -> bytes:
+        """Instances with the same lines have the same key."""
+        key: bytes = self.once(("key", i), lambda: b"".join(line.tobytes() for line in self.lines(i)))
+        return key
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once for this case."""
         if key not in self.remembered:

@@ -140,13 +140,14 @@ class _Simplex:
             negative = np.flatnonzero(self.table[-1, :-1] < 0)
             if not negative.size:
                 return True
-            q, best, place = int(negative[0]), None, -1
+            q, place = int(negative[0]), -1
+            sides, entries = self.table[:, -1].tolist(), self.table[:, q].tolist()
             for i in range(self.m):
-                if self.table[i, q] > 0:
-                    ratio = Fraction(self.table[i, -1], self.table[i, q])
-                    if best is None or ratio < best or (ratio == best and self.basis[i] < self.basis[place]):
-                        best, place = ratio, i
-            if best is None:
+                if entries[i] > 0:  # the least sides[i] / entries[i]
+                    less = -1 if place < 0 else sides[i] * entries[place] - sides[place] * entries[i]
+                    if less < 0 or (less == 0 and self.basis[i] < self.basis[place]):
+                        place = i
+            if place < 0:
                 return False
             self._pivot(place, q)
 

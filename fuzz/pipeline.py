@@ -58,10 +58,16 @@ def best(case: Case) -> Solver:
 
 
 def smoothed_layer(case: Case, regularizer: Regularizer = "squared") -> dfl.Smoothed:
-    layer: dfl.Smoothed = case.once(
-        ("layer", regularizer),
-        lambda: dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer),
-    )
+    """The layer of a regularizer. The factor of the rows is that of the other's, if this has one."""
+
+    def make() -> dfl.Smoothed:
+        layer = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+        other = case.remembered.get(("layer", "norm" if regularizer == "squared" else "squared"))
+        if other is not None and "rows" in vars(other):
+            layer.rows = other.rows
+        return layer
+
+    layer: dfl.Smoothed = case.once(("layer", regularizer), make)
     return layer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -43,8 +44,8 @@ def truth_of(case: Case, kind: str, i: int) -> Truth:
     """The truth about instance i under Ω = "none", "relaxed" (none, integrality dropped), "squared" or "norm"."""
     if kind == "none" and not case.integer.any():
         kind = "relaxed"
-    lines = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper"))]
-    key = (kind, *(line.tobytes() for line in lines))
+    lines = case.lines(i)
+    key = (kind, case.key(i))
     found: Truth = case.once(
         key, lambda: _together(case, kind, i) if case.block is not None else _tight(case, kind, *lines)
     )
@@ -98,7 +99,7 @@ def _straight(case: Case, kind: str, *lines: Any) -> Truth:
 
 def scale_of(c: np.ndarray, w: np.ndarray, rest: float = 0.0) -> float:
     """Σ |c_j w_j| + Ω, or, where that is less, what a typical cost does at a decision of size one."""
-    typical = float(np.median(np.abs(c[c != 0]))) if c.any() else 1.0
+    typical = statistics.median(np.abs(c[c != 0]).tolist()) if c.any() else 1.0
     return max(float(np.abs(c) @ np.abs(w)) + rest, typical, rest)
 
 

@@ -17,6 +17,7 @@ from fuzz.verdicts import BAD, Verdict, refusals
 
 MOST_TEXT = 300  # characters of a failure's detail
 Work = tuple[str, int, str]  # family, seed, subject
+Found = tuple[list[Verdict], float]  # verdicts and seconds
 KEPT = 3  # seeds of failures that are kept for each family, subject and verdict
 
 
@@ -112,9 +113,7 @@ def work_of(seeds: Iterable[int], families: Iterable[str], subjects: Iterable[st
     return [(family, seed, name) for seed in seeds for family in families for name in subjects]
 
 
-def verdicts_of(
-    work: Iterable[Work], subjects: Mapping[str, Check] = SUBJECTS
-) -> Iterator[tuple[list[Verdict], float]]:
+def verdicts_of(work: Iterable[Work], subjects: Mapping[str, Check] = SUBJECTS) -> Iterator[Found]:
     """Verdicts and seconds of each piece of work."""
     case: Case | None = None
     for family, seed, name in work:
