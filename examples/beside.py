@@ -18,7 +18,6 @@ from torch import Tensor, nn
 import dflearn as dfl
 from dflearn.data import Batch, DecisionDataset, Split
 from dflearn.evaluation import Evaluation, estimates
-from dflearn.losses import TaskLoss
 from dflearn.report.style import INK, color_of
 
 Way = Callable[[DecisionDataset, int], nn.Module]
@@ -110,7 +109,7 @@ def forecasts(
     ways = {
         "mean (ridge)": ridge,
         "quantile": trained(pinball(share), **training),
-        "cost after recourse": trained(TaskLoss(dfl.Smoothed(program, mu)), **training),
+        "cost after recourse": trained(dfl.losses.TaskLoss(dfl.Smoothed(program, mu)), **training),
     }
     return table(study(program, draw, ways, seeds))
 

@@ -16,7 +16,6 @@ import torch
 
 import dflearn as dfl
 from beside import data, forecasts, seeds_of
-from dflearn.data import DecisionDataset
 
 UNITS, HOURS = 3, 8
 MOST, LEAST = np.array([6.0, 4.0, 3.0]), np.array([3.0, 1.5, 0.5])
@@ -46,7 +45,7 @@ def commitment_program() -> dfl.Program:
     return program.elastic("predicted", (SOLD, BOUGHT))
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """Load between 2 and 12, with more noise in the evening; 120 days to learn from, 60 to be judged on."""
     rng = np.random.default_rng(500 + seed)
     x = rng.normal(size=(180, 3))

@@ -25,7 +25,6 @@ import dflearn as dfl
 from beside import options_of
 from dflearn.data.cache import default_cache
 from dflearn.data.scale import Scale
-from dflearn.losses import SCE
 from dflearn.problems import Scheduling
 from dflearn.problems.energy import VARIABLE
 from dflearn.studies import Method, Prepared, RunContext, register, register_problem
@@ -47,7 +46,7 @@ def smoothed(context: RunContext) -> Prepared:
     """SCE through the smoothed relaxation, μ = share · mean |S y|; the model works in units of the costs."""
     objective, train = context.problem.program.objective, context.train
     mu = context.parameters["share"] * float(objective.vector(train.batch().require("costs")).abs().mean())
-    loss = SCE(dfl.Smoothed(context.problem.program, mu))
+    loss = dfl.losses.SCE(dfl.Smoothed(context.problem.program, mu))
     return Prepared(loss, train, scale=Scale.of(objective, train).costs)
 
 

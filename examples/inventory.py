@@ -19,8 +19,6 @@ from torch import Tensor, nn
 
 import dflearn as dfl
 from beside import comparison, draw_regrets, large_gain, one_seed, options_of, picture, saved, single
-from dflearn.data import DecisionDataset
-from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
 from dflearn.report.style import INK, LINE, color_of
 
@@ -45,7 +43,7 @@ def inventory_program() -> dfl.Program:
     )
 
 
-def fortnights(count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
+def fortnights(count: int, seed: int) -> tuple[dfl.DecisionDataset, Tensor]:
     """Features of each day `(count, 14, 4)`, prices `(count, 14)`, each fortnight's demand as b; and the mean prices.
 
     The market is quiet most days, and dear when several signals come together.
@@ -57,12 +55,12 @@ def fortnights(count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
     prices = mean * rng.gamma(100, 0.01, mean.shape)  # noise of mean one and spread 0.1
     features = np.stack([scarcity, freight, harvest, np.broadcast_to(np.linspace(-1, 1, DAYS), mean.shape)], axis=-1)
     demand = np.clip(rng.gamma(2, 0.15, (count, DAYS)), 0, 0.95)
-    return DecisionDataset(single(features), single(prices), instance=dfl.Instance(b=single(demand))), single(mean)
+    return dfl.DecisionDataset(single(features), single(prices), instance=dfl.Instance(b=single(demand))), single(mean)
 
 
 def study(
-    program: dfl.Program, data: DecisionDataset, mean: Tensor, model_kind: str, seed: int, epochs: int
-) -> tuple[dict[str, Evaluation], float, float]:
+    program: dfl.Program, data: dfl.DecisionDataset, mean: Tensor, model_kind: str, seed: int, epochs: int
+) -> tuple[dict[str, dfl.Evaluation], float, float]:
     """Results on the test fortnights, the share of the optimum by which the relaxation lies below it, and μ."""
     solver, relaxed = dfl.HiGHS(program), dfl.HiGHS(program.relax())
     parts = dfl.label(data, solver).split(seed, test=0.4, validation=0.25)
@@ -85,7 +83,7 @@ def study(
     return found, float((optimum - below).sum() / optimum.sum()), tuning.best
 
 
-def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
+def draw(figure: Any, data: dfl.DecisionDataset, found: dict[str, dfl.Evaluation]) -> None:
     left, right = figure.subfigures(1, 2, width_ratios=(1.7, 1))
     prices, plans = left.subplots(2, 1, sharex=True, height_ratios=(1, 1.5))
     which = large_gain(found["two-stage"].regrets - found["SCE"].regrets)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 import dflearn as dfl
 from beside import picture
-from dflearn.losses import SmoothedSPOPlus
 from dflearn.report.style import BLUE, INK, VERMILLION
 
 PICTURE = Path("docs/images/label.png")
@@ -46,7 +45,7 @@ def draw_decisions(axes: Axes) -> None:
 
 def mean_loss(label: str, factors: Tensor) -> Tensor:
     """Over the days, for each factor a."""
-    loss = SmoothedSPOPlus(dfl.Smoothed(PROGRAM, MU), label=label)  # type: ignore[arg-type]
+    loss = dfl.losses.SmoothedSPOPlus(dfl.Smoothed(PROGRAM, MU), label=label)  # type: ignore[arg-type]
     batch = dfl.Batch(MARGINS, MARGINS, dfl.Exact(dfl.HiGHS(PROGRAM))(MARGINS))
     return torch.stack([DAYS @ loss(a * MARGINS, batch) for a in factors])
 

@@ -15,7 +15,6 @@ import torch
 
 import dflearn as dfl
 from beside import data, forecasts, seeds_of
-from dflearn.data import DecisionDataset
 
 GOODS, COST = 5, 1.0
 LEFT, MISSED = 0.2, np.array([2.0, 3.0, 4.0, 6.0, 9.0])
@@ -31,7 +30,7 @@ def newsvendor_program(room: float) -> dfl.Program:
     return program.elastic("predicted", [(LEFT, missed) for missed in MISSED])
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """Demand has a linear mean, and a spread that grows with a feature: 300 days to learn from, 500 to be judged on."""
     rng = np.random.default_rng(200 + seed)
     x = rng.uniform(-1, 1, (800, 4))

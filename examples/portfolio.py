@@ -15,8 +15,6 @@ import torch
 
 import dflearn as dfl
 from beside import data, ridge, seeds_of, study, table, trained
-from dflearn.data import DecisionDataset
-from dflearn.losses import FenchelYoung, TaskLoss
 
 ASSETS, FACTORS, SIGNALS, DEGREE, AVERSION = 20, 4, 6, 4, 20.0
 LOADINGS = 0.05 * np.random.default_rng(7).normal(size=(FACTORS, ASSETS))  # the same market for every seed
@@ -30,7 +28,7 @@ def portfolio_program() -> dfl.Program:
     )
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """200 months to learn from, 200 to be judged on."""
     rng = np.random.default_rng(100 + seed)
     picks = rng.binomial(1, 0.5, (ASSETS, SIGNALS))
@@ -46,8 +44,8 @@ def main() -> None:
     labelled = lambda way: lambda train, seed: way(dfl.label(train, program, progress=False), seed)  # noqa: E731
     ways = {
         "ridge": ridge,
-        "Fenchel-Young": labelled(trained(FenchelYoung(layer), epochs=10, lr=1e-4)),
-        "the return itself": trained(TaskLoss(layer), epochs=10, lr=1e-4),
+        "Fenchel-Young": labelled(trained(dfl.losses.FenchelYoung(layer), epochs=10, lr=1e-4)),
+        "the return itself": trained(dfl.losses.TaskLoss(layer), epochs=10, lr=1e-4),
     }
     print(table(study(program, draw, ways, seeds_of(__doc__))))
 

@@ -19,9 +19,6 @@ from matplotlib.figure import Figure
 
 import dflearn as dfl
 from beside import draw_route, draw_shares, picture
-from dflearn.data import DecisionDataset
-from dflearn.evaluation import Evaluation
-from dflearn.losses import MSE, SCE, Regret
 from dflearn.problems import ShortestPath
 from dflearn.report.style import INK, color_of
 
@@ -36,10 +33,10 @@ def draw_losses(axes: Axes) -> None:
     costs = torch.full_like(predicted, TRUE_COST)
     batch = dfl.Batch(predicted, costs, exact(costs))
     for loss, name, style in (
-        (SCE(exact), "SCE", "--"),
-        (SCE(smoothed), "SCE, smoothed", "-"),
-        (Regret(exact), "regret", "--"),
-        (Regret(smoothed), "regret, smoothed", "-"),
+        (dfl.losses.SCE(exact), "SCE", "--"),
+        (dfl.losses.SCE(smoothed), "SCE, smoothed", "-"),
+        (dfl.losses.Regret(exact), "regret", "--"),
+        (dfl.losses.Regret(smoothed), "regret, smoothed", "-"),
     ):
         color = color_of(name.partition(",")[0])
         axes.plot(predicted.squeeze(-1), loss(predicted, batch).detach(), style, color=color, label=name, linewidth=2)
@@ -51,11 +48,11 @@ def draw_losses(axes: Axes) -> None:
     axes.set_title("Regret stands still where it should teach")
 
 
-def train_twice(problem: ShortestPath) -> tuple[DecisionDataset, dict[str, Evaluation]]:
+def train_twice(problem: ShortestPath) -> tuple[dfl.DecisionDataset, dict[str, dfl.Evaluation]]:
     """The test data, and how each trained model does on them."""
     train, _, test = dfl.label(problem.generate(2000), problem.solver()).split(seed=1)
     found = {}
-    for name, loss in (("MSE", MSE()), ("SCE", SCE(dfl.Smoothed(problem.program, mu=1.0)))):
+    for name, loss in (("MSE", dfl.losses.MSE()), ("SCE", dfl.losses.SCE(dfl.Smoothed(problem.program, mu=1.0)))):
         model = dfl.models.Linear(10, problem.program.p)
         dfl.fit(model, loss, train)
         found[name] = dfl.evaluate(model, problem, test)
@@ -63,7 +60,7 @@ def train_twice(problem: ShortestPath) -> tuple[DecisionDataset, dict[str, Evalu
     return test, found
 
 
-def draw_paths(axes: Axes, problem: ShortestPath, test: DecisionDataset, found: dict[str, Evaluation]) -> None:
+def draw_paths(axes: Axes, problem: ShortestPath, test: dfl.DecisionDataset, found: dict[str, dfl.Evaluation]) -> None:
     # Of the instances that the second model gets right and the first does not: the one with the median regret.
     excess = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     candidates = np.flatnonzero((excess["SCE"] == 0) & (excess["MSE"] > 0))
@@ -86,7 +83,7 @@ def draw_paths(axes: Axes, problem: ShortestPath, test: DecisionDataset, found: 
     axes.set_title("One test instance of a shortest path")
 
 
-def draw_all(axes: Axes, found: dict[str, Evaluation]) -> None:
+def draw_all(axes: Axes, found: dict[str, dfl.Evaluation]) -> None:
     regrets = {name: evaluation.regrets for name, evaluation in found.items()}
     regrets["knowing the mean"] = found["SCE"].floor_regrets
     optima = found["MSE"].optima

@@ -20,10 +20,7 @@ import torch
 
 import dflearn as dfl
 from beside import scattered
-from dflearn.data import DecisionDataset
-from dflearn.losses import SCE, SmoothedSPOPlus, SPOPlus
 from dflearn.losses.base import Loss
-from dflearn.problems import Problem
 from dflearn.studies import Method, Prepared, RunContext, register, register_problem
 
 FORMULATIONS = ("assignment", "MTZ", "MTZ, lifted", "DFJ")  # from weak to tight
@@ -32,7 +29,7 @@ FEATURES = 6
 
 
 @dataclass(frozen=True)
-class Tours(Problem):
+class Tours(dfl.problems.Problem):
     """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same.
 
     A road takes its length times a delay, the fourth power of a combination of six features: no linear model can follow it.
@@ -186,7 +183,7 @@ register_problem("TSP-{cities}", Tours, "the travelling salesman, all tours trie
 # -- methods ------------------------------------------------------------------------------------------------------------
 
 
-def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Program, DecisionDataset]:
+def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Program, dfl.DecisionDataset]:
     """The formulation as a program, and the training days with its labels."""
     tours = context.problem
     assert isinstance(tours, Tours)
@@ -198,7 +195,7 @@ def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Pr
 def plain(formulation: str) -> Callable[[RunContext], Prepared]:
     def prepare(context: RunContext) -> Prepared:
         program, train = posed(context, formulation, rescaled=True)
-        return Prepared(SPOPlus(dfl.Exact(dfl.HiGHS(program.relax()))), train)
+        return Prepared(dfl.losses.SPOPlus(dfl.Exact(dfl.HiGHS(program.relax()))), train)
 
     return prepare
 
@@ -214,7 +211,7 @@ def smoothed(kind: Callable[[dfl.Layer], Loss], formulation: str, rescaled: bool
 
 for _formulation in FORMULATIONS:
     register(Method(f"SPO+^{_formulation}", f"SPO+ through {_formulation}", plain(_formulation)))
-    for _name, _kind in {"sSPO+": partial(SmoothedSPOPlus, label="exact"), "SCE": SCE}.items():
+    for _name, _kind in {"sSPO+": partial(dfl.losses.SmoothedSPOPlus, label="exact"), "SCE": dfl.losses.SCE}.items():
         for _end in ("", AS_WRITTEN) if _name == "SCE" and "MTZ" in _formulation else ("",):
             _prepare = smoothed(_kind, _formulation, rescaled=not _end)
             _about = f"{_name} through smoothed {_formulation}"

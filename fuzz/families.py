@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.attacks import fates, ties, wide, zeros
 from fuzz.bases import Rng, boxed, exact_numbers, feasible, filled, integral, numbers, resized
 from fuzz.cases import Case
 from fuzz.convex import predicted_sides, quadratic, recourse
-from fuzz.extremes import blocks, loose, wide_quadratic
+from fuzz.extremes import blocks, fates, loose, ties, wide, wide_quadratic, zeros
 from fuzz.planning import balances, big_m
 
 TWO = 0.1  # the share of programs with two instances, if they differ in costs alone

@@ -10,7 +10,6 @@ import torch
 
 import dflearn as dfl
 from dflearn.errors import DflearnError
-from dflearn.solvers.base import Status
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.pipeline import slopes, smoothed_layer
@@ -66,7 +65,7 @@ def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
         value = loss(at, batch)
     except DflearnError as error:
         found = layer.solve(predicted)
-        if bool((found.status == int(Status.OPTIMAL)).all()):
+        if bool((found.status == int(dfl.Status.OPTIMAL)).all()):
             costs = [
                 cost_of(case, i, w.numpy() / case.column)[0] for i, w in enumerate(found.decision.detach().double())
             ]

@@ -16,12 +16,9 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.errors import DflearnError, ProgramError
-from dflearn.losses import CaVE
-from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.structured import RelaxationFirst
 from dflearn.solvers.task import best_solver
-from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.frontends import front_ends
@@ -32,7 +29,7 @@ from fuzz.verdicts import Kind, Verdict, infeasible, judge, refusals
 
 Check = Callable[[Case], list[Verdict]]
 CVXPY = 20
-NO_ANSWER = (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED)
+NO_ANSWER = (dfl.Status.FEASIBLE, dfl.Status.NOT_FOUND, dfl.Status.FAILED)
 
 
 class Way(NamedTuple):
@@ -63,7 +60,7 @@ class Subject:
 
 
 def solver(
-    make: Callable[[dfl.Program], Solver],
+    make: Callable[[dfl.Program], dfl.Solver],
     *,
     relax: bool = False,
     general: bool = False,
@@ -117,7 +114,7 @@ def by_layer(
     kind: Kind,
     make: Callable[[], Any],
     start: Callable[[Any], Tensor | None] = lambda layer: None,
-    declared: tuple[Status, ...] = (),
+    declared: tuple[dfl.Status, ...] = (),
 ) -> list[Verdict]:
     """Verdicts on what a layer answers, from what `start` gives for it."""
     try:
@@ -182,11 +179,11 @@ def log_barrier(case: Case) -> list[Verdict]:
         return [Verdict("declared", str(error))]  # no point inside
     verdicts = []
     for i in range(case.count):
-        truth, status = truth_of(case, "relaxed", i), Status(int(found.status[i]))
+        truth, status = truth_of(case, "relaxed", i), dfl.Status(int(found.status[i]))
         slacks = len(case.G) + int(np.isfinite(case.line("lower", i)).sum() + np.isfinite(case.line("upper", i)).sum())
-        if truth.status != "optimal" or status is not Status.OPTIMAL:
-            wrong = status is Status.OPTIMAL and truth.status == "infeasible"
-            wrong |= truth.status == "optimal" and status in (Status.INFEASIBLE, Status.UNBOUNDED)
+        if truth.status != "optimal" or status is not dfl.Status.OPTIMAL:
+            wrong = status is dfl.Status.OPTIMAL and truth.status == "infeasible"
+            wrong |= truth.status == "optimal" and status in (dfl.Status.INFEASIBLE, dfl.Status.UNBOUNDED)
             missed = truth.status == "optimal" and not wrong and slacks > 0 and not _falls_without_end(case, i)
             text = f"called {status.name}, is {truth.status}"
             verdicts.append(Verdict("silent wrong" if wrong else "missed" if missed else "honest", text, i))
@@ -216,7 +213,7 @@ def parallel(case: Case) -> list[Verdict]:
     if case.count < 2 or (case.Q is not None and case.integer.any()):
         return solver(dfl.HiGHS, general=True)(case)
     alone, one = highs(case)
-    with Parallel(alone, workers=2) as many:
+    with dfl.Parallel(alone, workers=2) as many:
         other = many.solve(case.costs, case.instance)
     same = torch.equal(one.status, other.status) and torch.equal(one.decision.nan_to_num(), other.decision.nan_to_num())
     return judge(case, "none", other) if same else [Verdict("silent wrong", "other answers in parallel")]
@@ -226,12 +223,12 @@ def pooled(case: Case) -> list[Verdict]:
     """Decisions from the pool are feasible, and never called optimal unless they are."""
     if case.predicts_rows or case.instance is not None or (case.Q is not None and case.integer.any()):
         return solver(dfl.HiGHS, general=True)(case)
-    subject = Pooled(highs(case)[0], ratio=0.5, generator=case.starts % 1000)
+    subject = dfl.Pooled(highs(case)[0], ratio=0.5, generator=case.starts % 1000)
     try:
         answers = [subject.solve(case.costs, case.instance) for _ in range(2)]
     except DflearnError as error:
         return refusals(case, "none", error)
-    return [v for answer in answers for v in judge(case, "none", answer, declared=(Status.FEASIBLE,))]
+    return [v for answer in answers for v in judge(case, "none", answer, declared=(dfl.Status.FEASIBLE,))]
 
 
 def cave(case: Case) -> list[Verdict]:
@@ -247,7 +244,7 @@ def cave(case: Case) -> list[Verdict]:
     labels = np.stack([truth.w for truth in truths if truth.w is not None])
     batch = dfl.Batch(torch.zeros(case.count, 1), None, torch.tensor(labels * case.column), case.instance)
     predicted = torch.tensor(case.other.copy())
-    value = CaVE(case.program)(predicted, batch).numpy()
+    value = dfl.losses.CaVE(case.program)(predicted, batch).numpy()
     for i, w in enumerate(labels):
         y = case.other[i]
         v = -((y if case.S is None else case.S @ y) + case.line("d", i))
@@ -278,7 +275,7 @@ def turns(call: str, *checks: Check) -> list[Way]:
     return [Way(check, call) for check in checks]
 
 
-def cold_and_warm(make: Callable[[dfl.Program], Solver], call: str, **options: bool) -> list[Way]:
+def cold_and_warm(make: Callable[[dfl.Program], dfl.Solver], call: str, **options: bool) -> list[Way]:
     return turns(call, solver(make, **options), solver(make, start=True, **options))
 
 

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coverage_map import measure
 from mutants import Mutant, all_mutants, draw, eligible, sources
-from trial import Coverage, Verdict, Workshop
+from trial import Coverage, Verdict, Workshop, measure
 from verdicts import judgements, write
 
 FOLDERS = ["program", "solvers", "layers", "losses", "evaluation"]

@@ -19,13 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
+import dflearn as dfl
 from contest import Entry, Result, contest
-from dflearn.data import DecisionDataset
-from dflearn.data.labels import label
 from dflearn.data.scale import Scale
-from dflearn.evaluation import evaluate
-from dflearn.models import Linear
-from dflearn.problems import PROBLEMS, problem_named
 from dflearn.problems.base import Problem
 from harness import Row, Rows, columns, command_line, earlier, geometric_mean, parser, provenance, report
 
@@ -33,7 +29,7 @@ TRAIN, TEST, BATCH, LEARNING_RATE, SEED = 800, 1000, 32, 0.005, 1
 QUICK = ("SP-15", "KP-100", "CFL-50")
 PYEPO = ("SP-15", "SP-25", "KP-100", "KP-400")  # where the peers are measured
 # τ as printed in the paper's table of hyperparameters.
-PUBLISHED_TAU = {"SP-10": 1.0, "KP-100": 1.0} | {name: 0.1 for name in PROBLEMS if name.startswith("CFL")}
+PUBLISHED_TAU = {"SP-10": 1.0, "KP-100": 1.0} | {name: 0.1 for name in dfl.problems.PROBLEMS if name.startswith("CFL")}
 
 GUROBI, ORTOOLS, MPAX = "PyEPO + Gurobi", "PyEPO + OR-Tools", "PyEPO + MPAX"
 ON_MPAX = ("SP-15", "KP-100")  # first-order steps on a CPU take their time
@@ -58,13 +54,13 @@ def entry(who: str) -> Entry:
     return Entry("run_pyepo.py", (who.replace("PyEPO + ", ""),), environment)
 
 
-def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
+def material(problem: Problem) -> tuple[dict[str, Any], dfl.DecisionDataset]:
     """What every contender is given, and the instances that it is judged on."""
-    data = label(problem.generate(TRAIN + TEST), problem.relaxed_solver(), progress=False)
+    data = dfl.label(problem.generate(TRAIN + TEST), problem.relaxed_solver(), progress=False)
     train, test = data.subset(slice(TRAIN)), data.subset(slice(TRAIN, None))
     assert train.costs is not None
     assert train.decisions is not None
-    model = Linear(train.features.shape[1], problem.program.p, seed=SEED)
+    model = dfl.models.Linear(train.features.shape[1], problem.program.p, seed=SEED)
     given = {
         "problem": problem.name,
         # Relaxed decisions are labels in double precision; the plain loop of PyEPO is in single, so everyone's is.
@@ -86,11 +82,11 @@ def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
     return given, test
 
 
-def regret(problem: Problem, test: DecisionDataset, found: dict[str, np.ndarray]) -> float:
+def regret(problem: Problem, test: dfl.DecisionDataset, found: dict[str, np.ndarray]) -> float:
     """Ratio of sums of the relaxation's regret."""
     model = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0])
     model.load_state_dict({part: torch.tensor(found[part]) for part in ("weight", "bias")})
-    judged = evaluate(model, problem.relaxation, test, problem.relaxed_solver(), progress=False, floor=False)
+    judged = dfl.evaluate(model, problem.relaxation, test, problem.relaxed_solver(), progress=False, floor=False)
     return judged.ratio_of_sums
 
 
@@ -103,7 +99,7 @@ def difference(one: Result, other: Result) -> float:
 
 def measure(name: str, repeats: int | None, threads: int, quick: bool) -> dict[str, Row]:
     """The contest on one problem: per contender its times, memory and regrets, as plain values."""
-    problem = problem_named(name, seed=SEED)
+    problem = dfl.problems.problem_named(name, seed=SEED)
     given, test = material(problem)
     # Where there are peers epochs are short, and make the curves of regret against time.
     repeats = repeats or (2 if quick else 9 if name in PYEPO else 5)
@@ -199,16 +195,18 @@ SUBJECTS = {
 
 def main() -> None:
     arguments = parser(__doc__, repeats=None)
-    arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="NAME", help="default: all twelve")
+    arguments.add_argument(
+        "--problems", nargs="+", choices=dfl.problems.PROBLEMS, metavar="NAME", help="default: all twelve"
+    )
     options = arguments.parse_args()
     torch.set_num_threads(1)  # of this process, which only judges
-    names = options.problems or (QUICK if options.quick else PROBLEMS)
+    names = options.problems or (QUICK if options.quick else dfl.problems.PROBLEMS)
     kept = earlier(options.json, options.problems) or {"measured": {}, "commits": {}, "command": ""}
     measured, commits = kept["measured"], kept["commits"]
     for name in names:
         measured[name] = measure(name, options.repeats, options.threads, options.quick)
         commits[name] = provenance()["commit"]
-        ordered = {known: measured[known] for known in PROBLEMS if known in measured}
+        ordered = {known: measured[known] for known in dfl.problems.PROBLEMS if known in measured}
         rows = {title: rows for title, subject in SUBJECTS.items() if (rows := subject.rows(ordered))}
         heading, more = f"Seconds per epoch, {options.threads} thread{'s' * (options.threads > 1)}", names[-1] != name
         report(heading, rows, options.json, command_line(kept), more, commits=commits, measured=ordered)

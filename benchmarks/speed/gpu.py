@@ -34,12 +34,8 @@ import torch
 from torch import Tensor
 
 import dflearn
-from dflearn.data import Batch
-from dflearn.layers import DavisYin, Smoothed
-from dflearn.losses import SCE
-from dflearn.problems import problem_named
+import dflearn as dfl
 from dflearn.studies.record import installed
-from dflearn.training import fit
 from gpu_page import documented, figure, page
 from harness import Row, Rows
 
@@ -100,7 +96,7 @@ def told(row: Row) -> Row:
 
 def material(name: str, count: int) -> tuple[Any, Tensor]:
     """The program and costs: those of the generator, then the same with noise of 10 %."""
-    problem = problem_named(name, seed=1)
+    problem = dfl.problems.problem_named(name, seed=1)
     known = problem.generate(COMPARED.get(name, 64), dtype=torch.float64).batch().require("costs")
     costs = known[torch.arange(count) % len(known)].clone()
     noise = torch.randn(costs.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -126,7 +122,7 @@ def layer_rows(extent: Extent) -> Rows:
     for name in extent.problems:
         program, costs = material(name, COMPARED.get(name, 64))
         begun = time.perf_counter()
-        layer, plain = Smoothed(program, MU), Smoothed(program, MU)
+        layer, plain = dfl.Smoothed(program, MU), dfl.Smoothed(program, MU)
         solution, slope = forward_and_back(layer, costs.cuda())()
         torch.cuda.synchronize()
         first = time.perf_counter() - begun
@@ -154,7 +150,7 @@ def layer_rows_of_cores(extent: Extent) -> Rows:
     rows = []
     for name, batch in ((problem, size) for problem in extent.problems for size in extent.of(problem)):
         program, y = material(name, batch)
-        ms = milliseconds(forward_and_back(Smoothed(program, MU), y), "cpu")
+        ms = milliseconds(forward_and_back(dfl.Smoothed(program, MU), y), "cpu")
         rows.append(told({"problem": name, "batch": batch, "ms": ms, "threads": torch.get_num_threads()}))
     return rows
 
@@ -174,13 +170,13 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 
 def training_rows(_: Extent, device: str = "cuda") -> Rows:
-    rows, problem = [], problem_named("SP-25", seed=1)
+    rows, problem = [], dfl.problems.problem_named("SP-25", seed=1)
     data = dflearn.label(problem.generate(800), problem, progress=False)
     for warm in (False, True):
         torch.manual_seed(0)
         model = torch.nn.Linear(data.features.shape[-1], problem.program.p)
-        loss, epochs = SCE(Smoothed(problem.program, MU)), 6 if device == "cuda" else 4
-        history = fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
+        loss, epochs = dfl.losses.SCE(dfl.Smoothed(problem.program, MU)), 6 if device == "cuda" else 4
+        history = dfl.fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
         seconds = [row["seconds"] for row in history.rows]
         times = {"epoch_ms": 1e3 * statistics.median(seconds[1:]), "first_epoch_ms": 1e3 * seconds[0]}
         after = {"loss": history.rows[-1]["loss"], "after": epochs}
@@ -191,16 +187,16 @@ def training_rows(_: Extent, device: str = "cuda") -> Rows:
 def small() -> None:
     for name in ("SP-10", "KP-100", "CFL-50"):
         program, y = material(name, 2)
-        layer = Smoothed(program, MU)
+        layer = dfl.Smoothed(program, MU)
         solution, _ = forward_and_back(layer, y.cuda())()
         start = layer.solve(y.cuda(), None, layer.no_start(2).cuda()).start
         forward_and_back(layer, 1.02 * y.cuda(), start)()
         print(name, "unfinished:", int((solution.status != 0).sum()))
         for gradient in ("jfb", "unrolled"):
-            splitting = DavisYin(program, MU, iterations=10, gradient=gradient)
+            splitting = dfl.DavisYin(program, MU, iterations=10, gradient=gradient)
             for dtype in (torch.float32, torch.float64):
                 forward_and_back(splitting, y.to("cuda", dtype))()
-        DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
+        dfl.DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
 
 
 def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
@@ -208,7 +204,7 @@ def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
     rows = []
     for name in extent.splitting:
         program, errors = material(name, 1)[0], {}
-        layer = DavisYin(program, MU)
+        layer = dfl.DavisYin(program, MU)
         for batch, dtype in itertools.product(extent.splitting_batches, (torch.float32, torch.float64)):
             y = material(name, batch)[1].to(dtype)
             run = forward_and_back(layer, y.to(device))
@@ -216,7 +212,7 @@ def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
             row["ms"] = milliseconds(run, device)
             if device == "cuda":
                 if batch == extent.splitting_batches[0]:
-                    errors[dtype] = relative(run()[0].decision, DavisYin(program, MU).solve(y).decision)
+                    errors[dtype] = relative(run()[0].decision, dfl.DavisYin(program, MU).solve(y).decision)
                 row |= {"captured_ms": captured(run), "decision_error": errors[dtype], "way": way_of(layer, y)}
             rows.append(told(row))
         if device == "cuda":
@@ -236,7 +232,7 @@ def crossover_rows(extent: Extent, device: str = "cuda") -> Rows:
     rows, threads = [], torch.get_num_threads()
     columns = {"ms": threads} if device == "cuda" else {"one_core_ms": 1, "all_cores_ms": threads}
     for name in extent.problems[:4]:
-        layer = Smoothed(material(name, 1)[0], MU)
+        layer = dfl.Smoothed(material(name, 1)[0], MU)
         for batch in extent.small:
             row: Row = {"problem": name, "batch": batch}
             for label, count in columns.items():
@@ -265,20 +261,20 @@ class Pictures(torch.nn.Module):
 
 def image_rows(_: Extent) -> Rows:
     """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
-    problem, batch = problem_named("SP-25", seed=1), 32
+    problem, batch = dfl.problems.problem_named("SP-25", seed=1), 32
     data = problem.generate(batch).batch()
     torch.manual_seed(0)
     images, costs = torch.randn(batch, 3, 100, 100).cuda(), data.require("costs").cuda()
-    layer = Smoothed(problem.program, MU)
-    decisions, net = Smoothed(problem.program, 1e-2)(costs), Pictures(problem.program.p).cuda()
-    loss, optimizer = SCE(layer), torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
+    layer = dfl.Smoothed(problem.program, MU)
+    decisions, net = dfl.Smoothed(problem.program, 1e-2)(costs), Pictures(problem.program.p).cuda()
+    loss, optimizer = dfl.losses.SCE(layer), torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
 
     def step(through: Callable[[Tensor], Tensor]) -> None:
         optimizer.zero_grad()
         through(net(images)).mean().backward()
         optimizer.step()
 
-    with_layer = milliseconds(lambda: step(lambda y: loss(y, Batch(images, costs, decisions))))
+    with_layer = milliseconds(lambda: step(lambda y: loss(y, dfl.Batch(images, costs, decisions))))
     without = milliseconds(lambda: step(lambda y: ((y - costs) * decisions).sum(-1)))
     alone = milliseconds(forward_and_back(layer, net(images).detach()))
     row = {

@@ -43,36 +43,32 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import linprog
 
+import dflearn as dfl
 from dflearn.errors import DflearnError
-from dflearn.frontends.files import from_lp, from_mps
-from dflearn.layers import Smoothed
-from dflearn.program import Program
-from dflearn.solvers.base import Status
-from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import best_solver
 from harness import Row, Rows, command_line, earlier, parser, provenance, report
 
 REPEATS, SHORT = 3, 0.5  # calls after the first, while they take less than so many seconds
 SOLVED = ("Solved", "AlmostSolved")  # by Clarabel
 NO_POINT = ("PrimalInfeasible", "AlmostPrimalInfeasible")
-EXACT = {"default": best_solver, "HiGHS": HiGHS}
+EXACT = {"default": best_solver, "HiGHS": dfl.HiGHS}
 RIGHT = 1e-6  # relative error of an objective
 ENDS = ("OPTIMAL", "TIME LIMIT", "INFEASIBLE", "UNBOUNDED", "FAILED")  # of SciPy's linprog, by its codes
 Way = float | str  # μ, or which exact solver
 
 
-def read(path: Path) -> tuple[Program, np.ndarray]:
+def read(path: Path) -> tuple[dfl.Program, np.ndarray]:
     """The program, whose costs are all predicted, and the file's costs."""
     if path.suffix == ".npz":
         return read_arrays(path)
-    program = (from_lp if path.suffix == ".lp" else from_mps)(path)
+    program = (dfl.from_lp if path.suffix == ".lp" else dfl.from_mps)(path)
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
     model.readModel(str(path))
     return program.relax(), np.array(model.getLp().col_cost_, np.float64)
 
 
-def read_arrays(path: Path) -> tuple[Program, np.ndarray]:
+def read_arrays(path: Path) -> tuple[dfl.Program, np.ndarray]:
     """A program in the arguments of SciPy's `linprog`: c, A_ub, b_ub, A_eq, b_eq, bounds (none: w ≥ 0)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the files are old
@@ -91,10 +87,10 @@ def read_arrays(path: Path) -> tuple[Program, np.ndarray]:
         if held_rows.any():
             rows, sides = rows[held_rows], held[side].reshape(-1).astype(float)[held_rows]
             matrices |= {name: rows, "b" if name == "A" else "h": sides}
-    return Program(**matrices, lower=lower, upper=upper, n=len(c)), c
+    return dfl.Program(**matrices, lower=lower, upper=upper, n=len(c)), c
 
 
-def natural_size(program: Program) -> float:
+def natural_size(program: dfl.Program) -> float:
     """The size of right-hand sides over their rows' lengths, or else of bounds: a median of those that are not zero."""
     rows = sp.csr_array(sp.vstack([program.A, program.G]))
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1))
@@ -118,7 +114,7 @@ def best(solve: Any) -> tuple[Any, float]:
     return answer, least
 
 
-def by_clarabel(program: Program, c: np.ndarray, mu: float, limit: float) -> tuple[str, np.ndarray, float]:
+def by_clarabel(program: dfl.Program, c: np.ndarray, mu: float, limit: float) -> tuple[str, np.ndarray, float]:
     """Status, w and seconds."""
     eye, n = sp.eye_array(program.n, format="csr"), program.n
     fixed = program.lower == program.upper
@@ -134,7 +130,7 @@ def by_clarabel(program: Program, c: np.ndarray, mu: float, limit: float) -> tup
     return str(solution.status), np.array(solution.x)[:n], seconds
 
 
-def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.ndarray | None]:
+def by_scipy(program: dfl.Program, c: np.ndarray, limit: float) -> tuple[str, np.ndarray | None]:
     """Status and w of the linear program."""
     rows = {"A_eq": program.A, "b_eq": program.b, "A_ub": program.G, "b_ub": program.h}
     rows = {name: part for name, part in rows.items() if part.shape[0]}
@@ -143,7 +139,7 @@ def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.nda
     return ENDS[answer.status], answer.x if answer.status == 0 else None
 
 
-def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[Row]:
+def compare(program: dfl.Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[Row]:
     """What Clarabel says (and SciPy, of a linear program), then what we say: the layer with a relative μ, or an exact solver."""
     y = torch.as_tensor(costs)[None]
     c, exact = program.objective.vector(y)[0].numpy(), isinstance(way, str)
@@ -156,13 +152,13 @@ def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iter
         scipy_status, vertex = by_scipy(program, c, limit)
         known = known if vertex is None else vertex
         yield {"scipy": scipy_status}
-    solver: Any = EXACT[way](program) if isinstance(way, str) else Smoothed(program, mu)
+    solver: Any = EXACT[way](program) if isinstance(way, str) else dfl.Smoothed(program, mu)
     begun = time.process_time()
     solution = solver.solve(y)
     seconds = first = time.process_time() - begun
     if first < limit / 2:  # the very first call compiles
         solution, seconds = best(lambda: solver.solve(y))
-    answer, error = Status(int(solution.status[0])).name, None
+    answer, error = dfl.Status(int(solution.status[0])).name, None
     if known is not None and (answer == "OPTIMAL" or not exact):
         mine, theirs = ((c * x, 0.5 * mu * x * x) for x in (solution.decision[0].numpy(), known))
         whole = np.abs(theirs[0]).sum() if exact else abs(sum(theirs).sum())

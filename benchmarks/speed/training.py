@@ -25,10 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dflearn.data import DecisionDataset
-from dflearn.losses import MSE
-from dflearn.models import Linear
-from dflearn.training import fit
+import dflearn as dfl
 from harness import ROOT, Rows, in_turns, main
 
 INSTANCES, FEATURES, COSTS, BATCH, EPOCHS = 800, 10, 40, 32, 10
@@ -56,14 +53,14 @@ print(time.process_time() - begun)
 """
 
 
-def data() -> DecisionDataset:
+def data() -> dfl.DecisionDataset:
     rng = np.random.RandomState(0)
     make = lambda *shape: torch.tensor(rng.normal(size=shape), dtype=torch.float32)  # noqa: E731
-    return DecisionDataset(make(INSTANCES, FEATURES), make(INSTANCES, COSTS), make(INSTANCES, COSTS))
+    return dfl.DecisionDataset(make(INSTANCES, FEATURES), make(INSTANCES, COSTS), make(INSTANCES, COSTS))
 
 
-def by_hand(train: DecisionDataset) -> torch.nn.Module:
-    model = Linear(FEATURES, COSTS)
+def by_hand(train: dfl.DecisionDataset) -> torch.nn.Module:
+    model = dfl.models.Linear(FEATURES, COSTS)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     generator = torch.Generator().manual_seed(0)
     assert train.costs is not None
@@ -76,9 +73,9 @@ def by_hand(train: DecisionDataset) -> torch.nn.Module:
     return model
 
 
-def with_fit(train: DecisionDataset, checkpoint: Path | None = None) -> torch.nn.Module:
-    model = Linear(FEATURES, COSTS)
-    fit(model, MSE(), train, epochs=EPOCHS, batch_size=BATCH, checkpoint=checkpoint, progress=False)
+def with_fit(train: dfl.DecisionDataset, checkpoint: Path | None = None) -> torch.nn.Module:
+    model = dfl.models.Linear(FEATURES, COSTS)
+    dfl.fit(model, dfl.losses.MSE(), train, epochs=EPOCHS, batch_size=BATCH, checkpoint=checkpoint, progress=False)
     return model
 
 

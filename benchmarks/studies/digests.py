@@ -30,8 +30,6 @@ from torch import nn
 import dflearn as dfl
 from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
-from dflearn.models import MLP
-from dflearn.problems import problem_named
 from dflearn.studies.paper.as_published import AsPublished, CaVEAsPublished, DenseJacobianFree
 from dflearn.studies.record import installed, machine
 
@@ -111,7 +109,7 @@ def digest(*tensors: torch.Tensor) -> str:
 
 def trained(case: Case) -> dict[str, Any]:
     """The digest of the final weights, and the first answers of the layer."""
-    problem = problem_named(case.problem, seed=SEED)
+    problem = dfl.problems.problem_named(case.problem, seed=SEED)
     data = dfl.label(problem.generate(POINTS, dtype=case.dtype), problem.solver(), progress=False)
     torch.manual_seed(SEED)
     model = nn.Linear(data.features.shape[1], problem.program.p).to(case.dtype)
@@ -156,11 +154,11 @@ def with_instances() -> dict[str, Any]:
 
 def resumed() -> dict[str, Any]:
     """A run with warm starts and a scheduler that stops half-way and goes on from its checkpoint."""
-    problem = problem_named("SP-5", seed=SEED)
+    problem = dfl.problems.problem_named("SP-5", seed=SEED)
     data = dfl.label(problem.generate(POINTS), problem.solver(), progress=False)
     with tempfile.TemporaryDirectory() as folder:
         for epochs in (2, 5):
-            model = MLP(data.features.shape[1], problem.program.p, hidden=(6,), seed=2)
+            model = dfl.models.MLP(data.features.shape[1], problem.program.p, hidden=(6,), seed=2)
             history = dfl.fit(
                 model, SCE(smoothed(problem)), data.subset(slice(0, 200)), validation=data.subset(slice(200, 240)),
                 problem=problem, optimizer="adamw", checkpoint=Path(folder) / "run.pt", epochs=epochs, keep="best",
