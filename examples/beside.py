@@ -151,10 +151,8 @@ def one_seed(
     validated_by: Any = None,
     **options: Any,
 ) -> dict[str, Evaluation]:
-    """A model for each loss on the test data, and the mean of the costs in place of a model.
-
-    The best epoch is kept: by validation regret, two-stage's by its own loss. judge: a program and its solver, or a solver.
-    """
+    """A model for each loss on the test data, and the mean of the costs in place of a model. The best epoch is kept: by
+    validation regret, two-stage's by its own loss. judge: a program and its solver, or a solver."""
     found, solver = {}, judge[-1]
     for name, loss in losses.items():
         by_regret = {} if name == "two-stage" else {"problem": validated_by or solver}

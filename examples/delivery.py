@@ -31,10 +31,8 @@ from dflearn.report.style import INK
 
 @dataclass(frozen=True, eq=False)
 class Roads:
-    """Places in the unit square and the roads between them, both directions of each.
-
-    positions `(nodes, 2)`; tails, heads `(arcs,)`; node 0 is the depot.
-    """
+    """Places in the unit square and the roads between them, both directions of each. positions `(nodes, 2)`; tails, heads
+    `(arcs,)`; node 0 is the depot."""
 
     positions: np.ndarray
     tails: np.ndarray

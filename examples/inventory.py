@@ -44,10 +44,8 @@ def inventory_program() -> dfl.Program:
 
 
 def fortnights(count: int, seed: int) -> tuple[dfl.DecisionDataset, Tensor]:
-    """Features of each day `(count, 14, 4)`, prices `(count, 14)`, each fortnight's demand as b; and the mean prices.
-
-    The market is quiet most days, and dear when several signals come together.
-    """
+    """Features of each day `(count, 14, 4)`, prices `(count, 14)`, each fortnight's demand as b; and the mean prices. The market
+    is quiet most days, and dear when several signals come together."""
     rng = np.random.RandomState(seed)
     smooth = lambda: np.cumsum(rng.normal(0, 0.45, (count, DAYS)), axis=1) + rng.normal(0, 0.8, (count, 1))  # noqa: E731
     scarcity, freight, harvest = smooth(), smooth(), smooth()

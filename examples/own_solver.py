@@ -45,11 +45,9 @@ def cheapest_crossing(costs: np.ndarray) -> np.ndarray:
 
 
 def ice_maps(count: int, rows: int, columns: int, seed: int) -> tuple[DecisionDataset, Tensor]:
-    """Radar, optical and wind images as features of each cell `(count, cells, 3)`, the times, and their means.
-
-    Thin ice slows a ship a little, thick ice nearly stops it. The optical image tells open water from thin ice and sees
-    nothing in thick ice; radar tells how thick thick ice is, and sees only speckle elsewhere.
-    """
+    """Radar, optical and wind images as features of each cell `(count, cells, 3)`, the times, and their means. Thin ice slows a
+    ship a little, thick ice nearly stops it. The optical image tells open water from thin ice and sees nothing in thick ice;
+    radar tells how thick thick ice is, and sees only speckle elsewhere."""
     rng = np.random.RandomState(seed)
 
     def field(width: float) -> np.ndarray:

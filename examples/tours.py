@@ -30,10 +30,8 @@ FEATURES = 6
 
 @dataclass(frozen=True)
 class Tours(dfl.problems.Problem):
-    """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same.
-
-    A road takes its length times a delay, the fourth power of a combination of six features: no linear model can follow it.
-    """
+    """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same. A road takes
+    its length times a delay, the fourth power of a combination of six features: no linear model can follow it."""
 
     cities: int
 
@@ -92,11 +90,9 @@ class Tours(dfl.problems.Problem):
         )  # fmt: skip
 
     def formulation(self, name: str, rescaled: bool = False) -> dfl.Program:
-        """The directed integer program: x for each arc, then (MTZ) a position u for each city but the first.
-
-        `rescaled` centres the positions and divides them by n − 2, so that they lie in [−½, ½]. The linear relaxation
-        is the same; smoothing, which charges (μ/2) u², is not.
-        """
+        """The directed integer program: x for each arc, then (MTZ) a position u for each city but the first. `rescaled` centres
+        the positions and divides them by n − 2, so that they lie in [−½, ½]. The linear relaxation is the same; smoothing, which
+        charges (μ/2) u², is not."""
         n, (tail, head) = self.cities, self.arcs.T
         count = len(tail)
         out, into = (np.stack([end == city for city in range(n)]).astype(float) for end in (tail, head))

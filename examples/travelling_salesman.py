@@ -63,10 +63,8 @@ def gap(tours: Tours, formulation: str, points: int, test: int) -> float:
 
 
 def summarize(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Per formulation and method: gap, regret over the test days of all seeds, and the difference to exact SPO+.
-
-    Intervals are Student's, at 95 %, over seeds, which share neither cities nor data.
-    """
+    """Per formulation and method: gap, regret over the test days of all seeds, and the difference to exact SPO+. Intervals are
+    Student's, at 95 %, over seeds, which share neither cities nor data."""
     found = {(record.config.method, record.config.seed): record for record in records}
     methods = list(dict.fromkeys(method for method, _ in found))
     seeds = [s for s in sorted({seed for _, seed in found}) if all((method, s) in found for method in methods)]
@@ -114,10 +112,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def differences(tours: Tours, count: int = 200) -> str:
-    """How far the decisions of each relaxation lie from those of DFJ at the same costs, without and with smoothing.
-
-    Relative, ‖x − x_DFJ‖ / ‖x_DFJ‖ over both directions of every road and `count` days of true costs.
-    """
+    """How far the decisions of each relaxation lie from those of DFJ at the same costs, without and with smoothing. Relative, ‖x
+    − x_DFJ‖ / ‖x_DFJ‖ over both directions of every road and `count` days of true costs."""
     costs = tours.generate(count).batch().require("costs").double()
     scale, roads = float(costs.mean()), len(tours.roads)
     lines = ["| decisions | " + " | ".join(FORMULATIONS) + " |", "|---" * (1 + len(FORMULATIONS)) + "|"]

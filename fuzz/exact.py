@@ -167,10 +167,8 @@ def whole_rows(rows: np.ndarray) -> Any:
 
 
 def solve_exactly(table: Any) -> tuple[Any, int] | None:
-    """One solution of a linear system, each row its integer coefficients and right-hand side; `None` if there is none.
-
-    The solution is numerators, and one positive denominator. Every step keeps the table integer, as in `_Simplex`.
-    """
+    """One solution of a linear system, each row its integer coefficients and right-hand side; `None` if there is none. The
+    solution is numerators, and one positive denominator. Every step keeps the table integer, as in `_Simplex`."""
     width, denominator, pivots = table.shape[1] - 1, 1, list[int]()
     for q in range(width):
         at, below = len(pivots), np.flatnonzero(table[len(pivots) :, q])

@@ -22,11 +22,9 @@ MOST_SECONDS = 600  # without a word from the process, on a busy machine too: it
 
 
 def run_isolated(seeds: Sequence[int], families: Sequence[str], subjects: Sequence[str], tally: Tally) -> Iterator[int]:
-    """As `run.run`, into `tally`; gives each seed that is done.
-
-    One process serves `TOGETHER` seeds, so that imports and compiled code are loaded once for many programs, and what a back end
-    never frees does not pile up. It sends what it found program by program.
-    """
+    """As `run.run`, into `tally`; gives each seed that is done. One process serves `TOGETHER` seeds, so that imports and compiled
+    code are loaded once for many programs, and what a back end never frees does not pile up. It sends what it found program by
+    program."""
     for begin in range(0, len(seeds), TOGETHER):
         pairs = [(family, seed) for seed in seeds[begin : begin + TOGETHER] for family in families]
         work = [work_of([seed], [family], subjects) for family, seed in pairs]

@@ -255,10 +255,8 @@ def _quadratic(
 def by_pivots(
     slack: np.ndarray, price: np.ndarray, equations: int, solve: Callable[[np.ndarray], np.ndarray | int | None]
 ) -> np.ndarray | None:
-    """The decision at the rows that bind, guessed from slacks and prices and mended row by row (Murty's least index).
-
-    solve: takes which rows bind `(rows,)`; gives the decision, or the first row that should change sides, or nothing.
-    """
+    """The decision at the rows that bind, guessed from slacks and prices and mended row by row (Murty's least index). solve:
+    takes which rows bind `(rows,)`; gives the decision, or the first row that should change sides, or nothing."""
     binds = np.arange(len(slack)) < equations
     for guess in (price > slack, slack <= 1e-9, slack <= 1e-6):
         active = binds | guess

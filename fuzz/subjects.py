@@ -66,10 +66,8 @@ def solver(
     general: bool = False,
     start: bool = False,
 ) -> Check:
-    """Cold or, if the solver takes one, from any start.
-
-    general: solves every program but integer ones with a quadratic objective; others say what they are not made for.
-    """
+    """Cold or, if the solver takes one, from any start. general: solves every program but integer ones with a quadratic
+    objective; others say what they are not made for."""
     kind: Kind = "relaxed" if relax else "none"
 
     def run(case: Case) -> list[Verdict]:

@@ -52,10 +52,8 @@ def judge(
     start: Tensor | None = None,
     declared: tuple[Status, ...] = (),
 ) -> list[Verdict]:
-    """A verdict on every instance of a solution; kind says what was minimized (see `truth_of`).
-
-    declared: statuses that this subject may end with although there is an optimum.
-    """
+    """A verdict on every instance of a solution; kind says what was minimized (see `truth_of`). declared: statuses that this
+    subject may end with although there is an optimum."""
     decision = solution.decision.detach().double().reshape(case.count, case.n).numpy()
     status = solution.status.reshape(-1).tolist()
     objective, bound = (part.detach().reshape(-1).numpy() for part in (solution.objective, solution.bound))

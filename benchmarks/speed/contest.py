@@ -133,11 +133,9 @@ def contest(
     threads: int = 1,
     wall: bool | None = None,
 ) -> dict[str, Result]:
-    """All entries on the data: one turn each that is kept apart, then `repeats` rounds of turns.
-
-    Timed by the clock on the `wall` where there are several threads, else by the CPU time of the process.
-    Whoever has used up `BUDGET` seconds takes part in no more after `LEAST` rounds, or after one where it used up `MOST`.
-    """
+    """All entries on the data: one turn each that is kept apart, then `repeats` rounds of turns. Timed by the clock on the `wall`
+    where there are several threads, else by the CPU time of the process. Whoever has used up `BUDGET` seconds takes part in no
+    more after `LEAST` rounds, or after one where it used up `MOST`."""
     with contextlib.ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflearn-bench-"))) / "data.npz"
         np.savez(file, **data)

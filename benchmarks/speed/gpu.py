@@ -298,11 +298,9 @@ def cores_rows(extent: Extent) -> dict[str, Any]:
 
 
 def on_cores(extent: Extent, path: Path) -> None:
-    """The CPU's part: our kernels on all cores and on one, `DavisYin`, an epoch of training.
-
-    Kernels share tiles among as many threads as `torch.get_num_threads()` says. Threads that torch waits with in between must not
-    spin (OMP_WAIT_POLICY), since they would take those cores.
-    """
+    """The CPU's part: our kernels on all cores and on one, `DavisYin`, an epoch of training. Kernels share tiles among as many
+    threads as `torch.get_num_threads()` says. Threads that torch waits with in between must not spin (OMP_WAIT_POLICY), since
+    they would take those cores."""
     torch.set_num_threads(cores())
     found: dict[str, Any] = {"threads": cores(), "layer": layer_rows_of_cores(extent)}
     for name, rows in (("crossover", crossover_rows), ("training", training_rows), ("davis_yin", davis_yin_rows)):

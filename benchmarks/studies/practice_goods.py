@@ -9,10 +9,8 @@ from practice_markets import WEEK, Case, bend, gaps, heavy, named, persistent, s
 
 
 def transport(seed: int) -> Case:
-    """Three plants serve five regions, and what they cannot is bought at 210 €/t (known); 500 working days.
-
-    18 costs a tonne: of each plant, with energy, and of each lane, with diesel, snow in the mountains and carriers that are full.
-    """
+    """Three plants serve five regions, and what they cannot is bought at 210 €/t (known); 500 working days. 18 costs a tonne: of
+    each plant, with energy, and of each lane, with diesel, snow in the mountains and carriers that are full."""
     plants, regions, demand = 3, 5, np.array([150.0, 120, 110, 95, 130])
     far = np.array([[120, 260, 340, 480, 410], [390, 180, 150, 290, 330], [520, 430, 330, 160, 210]])
     mountains, lanes = far > 320, plants * regions
@@ -56,11 +54,9 @@ def transport(seed: int) -> Case:
 
 
 def shifts(seed: int) -> Case:
-    """How many people of one's own and of an agency work which of six shifts, 600 ward-days of several hospitals, no order.
-
-    12 costs of a person and shift: overtime begins where few of one's own are there, the agency's rate follows flu, notice, school
-    holidays and fairs, and is capped. 600 € for two hours that nobody covers (known, lopsided).
-    """
+    """How many people of one's own and of an agency work which of six shifts, 600 ward-days of several hospitals, no order. 12
+    costs of a person and shift: overtime begins where few of one's own are there, the agency's rate follows flu, notice, school
+    holidays and fairs, and is capped. 600 € for two hours that nobody covers (known, lopsided)."""
     spans, periods = ((3, 7), (4, 8), (7, 11), (11, 15), (5, 7), (9, 12)), 12
     cover = np.array([[any(t == s % periods for s in range(*span)) for span in spans] for t in range(periods)], float)
     names = [f"{kind}[{2 * first:02d}-{2 * last % 24:02d}]" for kind in ("own", "agency") for first, last in spans]
@@ -110,10 +106,8 @@ def shifts(seed: int) -> Case:
 
 
 def selection(seed: int) -> Case:
-    """Which of 21 promotions a store runs next week within a budget, at most 3 of each of 7 categories; 700 store-weeks, no order.
-
-    What a promotion earns follows temperature, pay day, holidays, the store's format and a rival, and scatters by 25 %.
-    """
+    """Which of 21 promotions a store runs next week within a budget, at most 3 of each of 7 categories; 700 store-weeks, no
+    order. What a promotion earns follows temperature, pay day, holidays, the store's format and a rival, and scatters by 25 %."""
     fixed, items = np.random.RandomState(28), 21
     kinds = ("fresh", "drinks", "soups", "sweets", "household", "beauty", "ice")
     kind, price = np.arange(items) % 7, np.round(fixed.uniform(1.5, 6.5, items), 1)
@@ -161,11 +155,9 @@ def selection(seed: int) -> Case:
 
 
 def purchasing(seed: int) -> Case:
-    """What to buy from two suppliers on each of ten days, with a store; 240 plans of two depots (few rows).
-
-    Prices of the first are a commodity with a premium where its harbour is empty; the second sells what is left. 0.35 € a day for a
-    tonne in store and 60 € for one that is fetched are known (lopsided); demand and what is at hand are instances.
-    """
+    """What to buy from two suppliers on each of ten days, with a store; 240 plans of two depots (few rows). Prices of the first
+    are a commodity with a premium where its harbour is empty; the second sells what is left. 0.35 € a day for a tonne in store
+    and 60 € for one that is fetched are known (lopsided); demand and what is at hand are instances."""
     n, one, before = 10, np.eye(10), np.eye(10, k=-1)
     lower = np.zeros(4 * n)
     lower[3 * n - 1] = 20
@@ -209,9 +201,7 @@ def purchasing(seed: int) -> Case:
 
 def couriers(seed: int) -> Case:
     """Seven couriers take seven parcels, one each, 320 rounds in no order (few rows); 49 costs of minutes and fines, heavy tails.
-
-    A ride takes its way times the traffic of two districts; one in thirty meets a jam of Pareto length, more often in rain.
-    """
+    A ride takes its way times the traffic of two districts; one in thirty meets a jam of Pareto length, more often in rain."""
     size, one = 7, np.eye(7)
     names = [f"ride[{i},{j}]" for i in range(size) for j in range(size)]
     program = Program(
@@ -240,11 +230,9 @@ def couriers(seed: int) -> Case:
 
 
 def bakery(seed: int) -> Case:
-    """What two shops bake of four goods before demand is known (predicted right-hand sides), within an oven; 420 days.
-
-    What is left loses its cost but for a little, what is missing loses its margin and a customer (lopsided). Counts, Gamma and
-    Poisson, of which the spread grows on holidays.
-    """
+    """What two shops bake of four goods before demand is known (predicted right-hand sides), within an oven; 420 days. What is
+    left loses its cost but for a little, what is missing loses its margin and a customer (lopsided). Counts, Gamma and Poisson,
+    of which the spread grows on holidays."""
     goods, cost = 8, np.tile([0.6, 0.4, 1.1, 1.6], 2)
     missed, left = np.tile([2.2, 1.8, 3.5, 7.0], 2), np.tile([0.05, 0.02, 0.2, 0.5], 2)
     program = Program(
@@ -280,11 +268,9 @@ def bakery(seed: int) -> Case:
 
 
 def feed(seed: int) -> Case:
-    """A mill blends feed of eight ingredients for three weeks, with stocks; 220 plans in order of time (few rows).
-
-    24 prices are predicted. Known: 4 € a tonne and week in store, 9 € for handling, 950 € for a tonne of nutrients bought ready, at
-    any time. Ingredients follow four markets; a harvest's failure multiplies a market beyond a threshold.
-    """
+    """A mill blends feed of eight ingredients for three weeks, with stocks; 220 plans in order of time (few rows). 24 prices are
+    predicted. Known: 4 € a tonne and week in store, 9 € for handling, 950 € for a tonne of nutrients bought ready, at any time.
+    Ingredients follow four markets; a harvest's failure multiplies a market beyond a threshold."""
     kinds, weeks, n = 8, 3, 24
     fixed, one, none = np.random.RandomState(12), np.eye(24), np.zeros((24, 24))
     holds = fixed.uniform(0.05, 0.5, (3, kinds))  # energy, protein, fibre

@@ -156,9 +156,7 @@ def battery(seed: int) -> Case:
 
 def commitment(seed: int) -> Case:
     """Which of two gas units run in which hour, before 24 prices are known; 300 days (few rows), known fuel, starts and idling.
-
-    Prices climb a merit order with what load leaves after wind and sun, and pay steeply where it is scarce.
-    """
+    Prices climb a merit order with what load leaves after wind and sun, and pay steeply where it is scarce."""
     one, before, hours, units = np.eye(24), np.eye(24, k=-1), 24, 2
     least, most, ramp = np.array([60.0, 30.0]), np.array([200.0, 100.0]), np.array([90.0, 80.0])
     each = lambda values: np.kron(np.diag(values), one)  # noqa: E731
@@ -211,11 +209,9 @@ def commitment(seed: int) -> Case:
 
 
 def heating(seed: int) -> Case:
-    """A town's heat from an engine that sells its current, a heat pump and a boiler with a store, two-hourly; 500 days.
-
-    Twelve prices of current are predicted; what gas costs today is known (instances). Gas drifts upwards and moves the prices of
-    current with it, so that the days that are tested lie beyond the days that train. A linear model is nearly right.
-    """
+    """A town's heat from an engine that sells its current, a heat pump and a boiler with a store, two-hourly; 500 days. Twelve
+    prices of current are predicted; what gas costs today is known (instances). Gas drifts upwards and moves the prices of current
+    with it, so that the days that are tested lie beyond the days that train. A linear model is nearly right."""
     n, one, before = 12, np.eye(12), np.eye(12, k=-1)
     none, parts = np.zeros((n, n)), ("engine", "pump", "boiler", "level", "on", "start")
     program = Program(

@@ -9,7 +9,6 @@ run_dflearn.py growth DATA PART       one part at one size: its time, and the me
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from turns import Turns, peak_megabytes, reset_peak, threads
+from turns import Turns, peak_megabytes, reset_peak, run, threads
 
 import dflearn as dfl
 from dflearn.losses.base import Loss
@@ -170,13 +169,5 @@ def growth(data: Any, turns: Turns, part: str) -> None:
     turns.serve(work(name, part))
 
 
-def main() -> None:
-    subject, path, *way = sys.argv[1:]
-    with np.load(path) as file:
-        data = dict(file)
-    subjects = {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth}
-    subjects[subject](data, Turns(), *way)
-
-
 if __name__ == "__main__":
-    main()
+    run({"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth})

@@ -12,7 +12,6 @@ costs change.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from turns import Turns, threads
+from turns import Turns, run, threads
 
 TOLERANCE = 1e-8
 
@@ -134,7 +133,8 @@ LAYERS: dict[str, Callable[[dict[str, Any]], Way]] = {
 }
 
 
-def layer(data: dict[str, Any], who: str) -> Callable[[], dict[str, np.ndarray]]:
+def layer(data: dict[str, Any], turns: Turns, who: str) -> None:
+    torch.set_num_threads(threads())
     incoming, costs, way = torch.tensor(data["incoming"]), torch.tensor(data["y"]), LAYERS[who](data)
 
     def call() -> dict[str, np.ndarray]:
@@ -144,17 +144,8 @@ def layer(data: dict[str, Any], who: str) -> Callable[[], dict[str, np.ndarray]]
         assert y.grad is not None
         return {"decision": decision.detach().numpy(), "gradient": y.grad.numpy()}
 
-    return call
-
-
-def main() -> None:
-    torch.set_num_threads(threads())
-    _, path, who = sys.argv[1:]
-    with np.load(path) as file:
-        data = dict(file)
-    turns = Turns()
-    turns.serve(layer(data, who))
+    turns.serve(call)
 
 
 if __name__ == "__main__":
-    main()
+    run({"layer": layer})
