@@ -58,23 +58,12 @@ def material(problem: Problem) -> tuple[dict[str, Any], dfl.DecisionDataset]:
     """What every contender is given, and the instances that it is judged on."""
     data = dfl.label(problem.generate(TRAIN + TEST), problem.relaxed_solver(), progress=False)
     train, test = data.subset(slice(TRAIN)), data.subset(slice(TRAIN, None))
-    assert train.costs is not None
-    assert train.decisions is not None
     model = dfl.models.Linear(train.features.shape[1], problem.program.p, seed=SEED)
-    given = {
-        "problem": problem.name,
-        # Relaxed decisions are labels in double precision; the plain loop of PyEPO is in single, so everyone's is.
-        "features": train.features.float().numpy(),
-        "costs": train.costs.float().numpy(),
-        "decisions": train.decisions.float().numpy(),
-        "weight": model.weight.detach().numpy(),
-        "bias": model.bias.detach().numpy(),
-        "tau": PUBLISHED_TAU.get(problem.name, 0.0),
-        "mu": Scale.of(problem.program.objective, train).mu,
-        "lr": LEARNING_RATE,
-        "batch": BATCH,
-        "seed": SEED,
-    }
+    tau, mu = PUBLISHED_TAU.get(problem.name, 0.0), Scale.of(problem.program.objective, train).mu
+    given = {"problem": problem.name, "tau": tau, "mu": mu, "lr": LEARNING_RATE, "batch": BATCH, "seed": SEED}
+    # Relaxed decisions are labels in double precision; the plain loop of PyEPO is in single, so everyone's is.
+    given |= {part: getattr(train, part).float().numpy() for part in ("features", "costs", "decisions")}
+    given |= {part: weights.numpy() for part, weights in model.state_dict().items()}
     if problem.name.startswith("SP"):
         given["grid"] = (problem.rows, problem.columns)  # type: ignore[attr-defined]
     if problem.name.startswith("KP"):

@@ -102,19 +102,13 @@ def _peers(found: dict[str, Any]) -> list[str]:
 
 
 def _training(found: dict[str, Any]) -> list[str]:
-    epochs = [
-        [row["device"], "yes" if row["warm_start"] else "no", f"{row['epoch_ms']:.0f}", f"{row['first_epoch_ms']:.0f}"]
-        for row in [*found["training"], *found["cores"].get("training", [])]
-    ]
-    images = [
-        [
-            row["parameters"],
-            *map(three, (row["step_ms"], row["step_without_layer_ms"])),
-            f"{row['share']:.0%}",
-            three(row["layer_ms"]),
-        ]
-        for row in found["images"]
-    ]
+    epochs, images = [], []
+    for row in [*found["training"], *found["cores"].get("training", [])]:
+        times = [f"{row[key]:.0f}" for key in ("epoch_ms", "first_epoch_ms")]
+        epochs.append([row["device"], "yes" if row["warm_start"] else "no", *times])
+    for row in found["images"]:
+        whole, without, alone = (three(row[f"{key}_ms"]) for key in ("step", "step_without_layer", "layer"))
+        images.append([row["parameters"], whole, without, f"{row['share']:.0%}", alone])
     return [
         table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs),
         "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms:",

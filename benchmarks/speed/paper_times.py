@@ -20,13 +20,8 @@ from dflearn.studies.run import run
 from harness import Row, Rows, by_case
 
 TRAIN, VALIDATION, TEST = 800, 200, 10
-OWN = (
-    "SPO+^relax cold",
-    "SPO+^relax warm",
-    "SCE^DYS dense",
-    "SCE^DYS unrolled",
-    "SCE^smoothed",
-)  # beside published rows
+# Beside published rows:
+OWN = ("SPO+^relax cold", "SPO+^relax warm", "SCE^DYS dense", "SCE^DYS unrolled", "SCE^smoothed")
 SHORT = (
     "MSE", "SPO+^relax cold", "SPO+^relax warm", "SPO+^relax", "SPO+^ILP", "PFY", "SCE^CVX", "SCE^DYS dense", "SCE^DYS",
     "SCE^DYS unrolled", "SCE^smoothed",

@@ -164,13 +164,9 @@ def compare(program: dfl.Program, costs: np.ndarray, way: Way, limit: float) -> 
         whole = np.abs(theirs[0]).sum() if exact else abs(sum(theirs).sum())
         error = float((sum(mine) - sum(theirs)).sum() / max(whole, 1e-300))
     own = {"solver": repr(solver).partition("(")[0]} if exact else {"residual": float(solution.residual[0])}
-    yield own | {
-        "status": answer if seconds <= limit or not exact else "TIME LIMIT",
-        "highs": None if solution.fallback is None else bool(solution.fallback[0]),
-        "first": first,
-        "seconds": seconds,
-        "value": error,
-    }
+    answer = answer if seconds <= limit or not exact else "TIME LIMIT"
+    fallback = None if solution.fallback is None else bool(solution.fallback[0])
+    yield own | {"status": answer, "highs": fallback, "first": first, "seconds": seconds, "value": error}
 
 
 def told(path: Path, options: argparse.Namespace) -> Iterator[Row]:
@@ -189,17 +185,8 @@ def told(path: Path, options: argparse.Namespace) -> Iterator[Row]:
 
 def record_of(path: Path, way: Way, options: argparse.Namespace) -> Row:
     """What a process prints that solves one program: a part of the record a line, until it ends or is late."""
-    command = [
-        sys.executable,
-        __file__,
-        str(path),
-        "--one",
-        str(way),
-        "--most",
-        str(options.most),
-        "--limit",
-        str(options.limit),
-    ]
+    command = [sys.executable, __file__, str(path), "--one", str(way)]
+    command += ["--most", str(options.most), "--limit", str(options.limit)]
     patience = 60 + 8 * options.limit  # all calls, on a machine that may be busy
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=patience, check=False)

@@ -26,14 +26,8 @@ from harness import Row, Rows, by_case, columns
 OURS, FACTOR = "dflearn", "dflearn, factor given"
 LONG = 10_000  # variables of a batch from which on qpth, whose matrices are dense, takes minutes
 RIGHT = 1e-3  # relative difference of decisions and gradients up to which a peer's answer is the same
-WHERE = {
-    OURS: "",
-    FACTOR: "",
-    "cvxpylayers": "",
-    "qpth": "qpth",
-    "Moreau": "moreau",
-    "Moreau, interior points": "moreau",
-}
+WHERE = {OURS: "", FACTOR: "", "cvxpylayers": "", "qpth": "qpth"}
+WHERE |= dict.fromkeys(("Moreau", "Moreau, interior points"), "moreau")
 ENTRIES = {who: Entry("run_peers.py", (who,), environment) for who, environment in WHERE.items()}
 Data = dict[str, Any]
 

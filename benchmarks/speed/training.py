@@ -91,15 +91,12 @@ def overhead(options: Any) -> Rows:
         }
         torch.testing.assert_close(by_hand(train).weight, with_fit(train).weight)  # fit's Adam is fused
         times = in_turns(ways, time.process_time, repeats)
-    return [
-        {
-            "loop": name,
-            "ms per step": 1e3 * statistics.median(found) / STEPS,
-            "overhead ms": 1e3 * statistics.median(np.subtract(found, times["by hand"])) / STEPS,
-            "by hand ratio": statistics.median(np.divide(times["by hand"], found)),
-        }
-        for name, found in times.items()
-    ]
+    rows, base = [], times["by hand"]
+    for name, found in times.items():
+        each, more = (1e3 * statistics.median(seconds) / STEPS for seconds in (found, np.subtract(found, base)))
+        ratio = statistics.median(np.divide(base, found))
+        rows.append({"loop": name, "ms per step": each, "overhead ms": more, "by hand ratio": ratio})
+    return rows
 
 
 def children() -> float:
@@ -114,11 +111,11 @@ def imports(options: Any) -> Rows:
     ways = {name: partial(subprocess.run, [sys.executable, "-c", IMPORTS[name]], check=True) for name in names}
     times = in_turns(ways, children, repeats)
     against = lambda found, base: statistics.median(np.subtract(found, times[base]))  # noqa: E731
-    rows = {
-        name: {"s": against(found, "nothing"), "beyond torch s": against(found, "torch")}
-        for name, found in times.items()
-    }
-    return [{"import": name} | row for name, row in rows.items() if name != "nothing"]
+    del ways["nothing"]
+    return [
+        {"import": name, "s": against(times[name], "nothing"), "beyond torch s": against(times[name], "torch")}
+        for name in ways
+    ]
 
 
 def first(options: Any) -> Rows:

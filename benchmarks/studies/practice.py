@@ -205,10 +205,8 @@ def against(groups: dict[str, list[Record]], rival: Callable[[list[Record]], lis
     mine = [[mean(one, f"dflearn {one['chosen']}") for one in own] for own in groups.values()]
     tests = [paired(np.subtract(*pair)) for pair in zip(mine, others, strict=True)]
     after = holm([p for *_, p in tests])
-    said = [
-        "" if q >= 1 - LEVEL else "worse" if value > 0 else "better"
-        for (value, *_), q in zip(tests, after, strict=True)
-    ]
+    words_of = lambda value: "worse" if value > 0 else "better"  # noqa: E731
+    said = [words_of(test[0]) if q < 1 - LEVEL else "" for test, q in zip(tests, after, strict=True)]
     for name, other, (value, half, p), q, word in zip(groups, others, tests, after, said, strict=True):
         cells = f"{np.mean(other):.4g} | {value:+.3g} ({value / np.mean(other):+.1%}) | ± {half:.3g} | {p:.2g} | {q:.2g} | {word} |"
         lines.append(f"| {name} | {cells}")
@@ -222,14 +220,9 @@ def page(records: list[Record]) -> str:
     head = "| problem | seed | optimum | kept | its baseline | by validation | train, CPU s | ordinary |"
     runs = [head, "|---" * 8 + "|"]
     for one in (one for own in groups.values() for one in own):
-        cells = [
-            f"{one['problem']}, {one['money']}",
-            one["seed"],
-            f"{one['optimum']:.4g}",
-            one["chosen"],
-            one["baseline"],
-        ]
-        runs.append("| " + " | ".join(map(str, [*cells, by_validation(one), *one["seconds"].values()])) + " |")
+        cells = [f"{one['problem']}, {one['money']}", one["seed"], f"{one['optimum']:.4g}", one["chosen"]]
+        cells += [one["baseline"], by_validation(one), *one["seconds"].values()]
+        runs.append(f"| {' | '.join(map(str, cells))} |")
     commits = ", ".join(sorted({str(one["machine"]["commit"])[:7] for one in records}))
     head = f"# Practice: {len(groups)} problems, {len(records)} runs, commits {commits}\n\n`python benchmarks/studies/practice.py "
     head += "--no-run` writes this page from runs.ndjson.xz. The rules are in README.md.\n"

@@ -16,16 +16,12 @@ def transport(seed: int) -> Case:
     mountains, lanes = far > 320, plants * regions
     names = [f"make[{i}]" for i in range(plants)] + [f"freight[{i},{j}]" for i in range(plants) for j in range(regions)]
     program = Program(
-        A=np.hstack([np.tile(np.eye(regions), plants), np.eye(regions)]),
-        b=demand,
-        G=np.hstack([np.kron(np.eye(plants), np.ones(regions)), np.zeros((plants, regions))]),
-        h=[300.0, 260.0, 220.0],
+        A=np.hstack([np.tile(np.eye(regions), plants), np.eye(regions)]), b=demand,
+        G=np.hstack([np.kron(np.eye(plants), np.ones(regions)), np.zeros((plants, regions))]), h=[300.0, 260.0, 220.0],
         S=np.eye(lanes + regions, lanes) @ np.hstack([np.repeat(np.eye(plants), regions, 0), np.eye(lanes)]),
-        d=np.append(np.zeros(lanes), np.full(regions, 210.0)),
-        cost_names=names,
-        constraint_names={f"demand[{j}]": ("b", j) for j in range(regions)},
-        name="transport",
-    )
+        d=np.append(np.zeros(lanes), np.full(regions, 210.0)), cost_names=names,
+        constraint_names={f"demand[{j}]": ("b", j) for j in range(regions)}, name="transport",
+    )  # fmt: skip
     rng, count = np.random.RandomState([5, seed]), 500
     dates = np.arange("2022-01-03", "2024-12-31", dtype="datetime64[D]")
     dates = dates[weekday(dates) < 5][:count]
@@ -42,13 +38,10 @@ def transport(seed: int) -> Case:
     freight = 6 + far * (0.05 + 0.085 * (diesel / 1.6 - 0.4)[:, None, None]) * factor
     freight *= 1 + 0.06 * (1 + 1.5 * (busy > 0.9))[:, :, None] * heavy(rng, freight.shape)
     features = {
-        "date": dates,
-        "sky": text(["dry", "rain", "snow"], sky),
-        **named("power[{}]", power),
-        "diesel": gaps(rng, diesel, 0.04),
-        **named("carriers[{}]", busy + 0.02 * rng.normal(size=busy.shape)),
+        "date": dates, "sky": text(["dry", "rain", "snow"], sky), **named("power[{}]", power),
+        "diesel": gaps(rng, diesel, 0.04), **named("carriers[{}]", busy + 0.02 * rng.normal(size=busy.shape)),
         "load": load,
-    }
+    }  # fmt: skip
     costs = dict(zip(names, np.hstack([make, freight.reshape(count, -1)]).T, strict=True))
     return Case(program, features, costs, named("demand[{}]", orders), True, "€ a day")
 
@@ -62,15 +55,12 @@ def shifts(seed: int) -> Case:
     names = [f"{kind}[{2 * first:02d}-{2 * last % 24:02d}]" for kind in ("own", "agency") for first, last in spans]
     program = Program(
         G=np.vstack([np.hstack([-cover, -cover, -np.eye(periods)]), np.arange(24) < 6]),
-        h=np.append(np.full(periods, -4.0), 12.0),
-        upper=np.append(np.full(12, 15.0), np.full(periods, np.inf)),
-        S=np.vstack([np.eye(12), np.zeros((periods, 12))]),
-        d=np.append(np.zeros(12), np.full(periods, 600.0)),
-        integer=np.arange(24) < 12,
-        cost_names=names,
+        h=np.append(np.full(periods, -4.0), 12.0), upper=np.append(np.full(12, 15.0), np.full(periods, np.inf)),
+        S=np.vstack([np.eye(12), np.zeros((periods, 12))]), d=np.append(np.zeros(12), np.full(periods, 600.0)),
+        integer=np.arange(24) < 12, cost_names=names,
         constraint_names={**{f"need[{t}]": ("h", t, -1.0) for t in range(periods)}, "present": ("h", periods)},
         name="shifts",
-    )
+    )  # fmt: skip
     rng, count = np.random.RandomState([6, seed]), 600
     dates = np.datetime64("2022-01-01") + rng.randint(0, 1096, count)
     hospital, ward = rng.choice(6, count, p=[0.3, 0.2, 0.15, 0.15, 0.1, 0.1]), rng.randint(0, 3, count)
@@ -90,17 +80,11 @@ def shifts(seed: int) -> Case:
     noise = np.repeat(heavy(rng, (count, 2)), 6, axis=1) + heavy(rng, (count, 12))
     costs = np.hstack([own, agency]) * (1 + (0.04 + 0.03 * np.minimum(scarce.mean(1) - 1, 1.5))[:, None] * noise)
     features = {
-        "date": dates,
-        "weekday": text(WEEK, weekday(dates)),
+        "date": dates, "weekday": text(WEEK, weekday(dates)),
         "hospital": text(["North", "Harbour", "Hill", "Central", "Park", "South"], hospital),
-        "ward": text(["surgery", "medicine", "intensive care"], ward),
-        "school holidays": school,
-        "fair": fair,
-        "flu": gaps(rng, flu, 0.05),
-        "notice": gaps(rng, notice),
-        "present": present,
-        "needed": need.sum(1),
-    }
+        "ward": text(["surgery", "medicine", "intensive care"], ward), "school holidays": school, "fair": fair,
+        "flu": gaps(rng, flu, 0.05), "notice": gaps(rng, notice), "present": present, "needed": need.sum(1),
+    }  # fmt: skip
     instances = {**named("need[{}]", need), "present": present}
     return Case(program, features, dict(zip(names, costs.T, strict=True)), instances, False, "€ a day")
 
@@ -114,15 +98,9 @@ def selection(seed: int) -> Case:
     size, taste = price * fixed.uniform(1.2, 2.4, items), np.exp(0.25 * fixed.normal(size=(3, items)))
     program = Program(
         G=np.vstack([price, np.ones(items), -(kind == 0.0).astype(float), fixed.choice([1.0, 1.5, 2.0], items)]),
-        h=[26.0, 9.0, -1.0, 11.0],
-        upper=1,
-        S=-np.eye(items),
-        integer=True,
-        sense="maximize",
-        cost_names=[f"margin[{k}]" for k in range(items)],
-        constraint_names={"budget": ("h", 0)},
-        name="selection",
-    )
+        h=[26.0, 9.0, -1.0, 11.0], upper=1, S=-np.eye(items), integer=True, sense="maximize",
+        cost_names=[f"margin[{k}]" for k in range(items)], constraint_names={"budget": ("h", 0)}, name="selection",
+    )  # fmt: skip
     rng, count = np.random.RandomState([7, seed]), 700
     dates = np.datetime64("2022-01-03") + 7 * rng.randint(0, 156, count)
     store, region = rng.choice(3, count, p=[0.45, 0.35, 0.2]), rng.randint(0, 4, count)
@@ -140,16 +118,11 @@ def selection(seed: int) -> Case:
     uplift = size * taste[store] * answer[:, kind] * (1.25 * visitors / (1 + 0.25 * visitors))[:, None]
     margin = uplift * (1 + 0.14 * heavy(rng, (count, 1)) + 0.2 * heavy(rng, (count, items))) - 0.55 * price
     features = {
-        "week of": dates,
-        "format": text(["city", "suburb", "hypermarket"], store),
+        "week of": dates, "format": text(["city", "suburb", "hypermarket"], store),
         "region": text(["north", "east", "west", "south"], region),
-        "temperature": gaps(rng, warm + rng.normal(size=count)),
-        "pay day": payday,
-        "school holidays": school,
-        "footfall": gaps(rng, visitors, 0.04),
-        "income": income,
-        "rival promotes": text([*kinds, "nothing"], rival),
-    }
+        "temperature": gaps(rng, warm + rng.normal(size=count)), "pay day": payday, "school holidays": school,
+        "footfall": gaps(rng, visitors, 0.04), "income": income, "rival promotes": text([*kinds, "nothing"], rival),
+    }  # fmt: skip
     instances = {"budget": np.round(26 * np.exp(0.2 * rng.normal(size=count)), 1)}
     return Case(program, features, named("margin[{}]", margin), instances, False, "thousand € a week")
 
@@ -162,16 +135,11 @@ def purchasing(seed: int) -> Case:
     lower = np.zeros(4 * n)
     lower[3 * n - 1] = 20
     program = Program(
-        A=np.hstack([one, one, before - one, one]),
-        b=np.full(n, 15.0),
-        lower=lower,
-        upper=np.repeat([25.0, 18.0, 90.0, np.inf], n),
-        S=np.vstack([np.eye(2 * n), np.zeros((2 * n, 2 * n))]),
-        d=np.repeat([0.0, 0.0, 0.35, 60.0], n),
-        cost_names=[f"price[{k}]" for k in range(2 * n)],
-        constraint_names={f"demand[{t}]": ("b", t) for t in range(n)},
-        name="purchasing",
-    )
+        A=np.hstack([one, one, before - one, one]), b=np.full(n, 15.0), lower=lower,
+        upper=np.repeat([25.0, 18.0, 90.0, np.inf], n), S=np.vstack([np.eye(2 * n), np.zeros((2 * n, 2 * n))]),
+        d=np.repeat([0.0, 0.0, 0.35, 60.0], n), cost_names=[f"price[{k}]" for k in range(2 * n)],
+        constraint_names={f"demand[{t}]": ("b", t) for t in range(n)}, name="purchasing",
+    )  # fmt: skip
     rng, weeks = np.random.RandomState([8, seed]), 120
     total, week, depot = 7 * weeks + n, np.repeat(np.arange(weeks), 2), np.tile([0, 1], weeks)
     dates, count = np.datetime64("2021-01-04") + np.arange(total), 2 * weeks
@@ -186,14 +154,10 @@ def purchasing(seed: int) -> Case:
     prices = np.hstack([first[when], second]) + np.hstack([size, 1.1 * size]) * heavy(rng, (count, 2 * n))
     forward = first[when] + (0.4 + 0.16 * np.arange(n)) * np.repeat(rng.normal(size=(weeks, n)), 2, axis=0)
     features = {
-        "monday": dates[7 * week],
-        "depot": text(["Mill", "Upstream"], depot),
-        "level": level[7 * week],
-        "harbour stocks": gaps(rng, harbour[7 * week]),
-        "silo full": silo[7 * week] > 0.62,
-        "silo in 5 days": silo[7 * week + 5] + 0.06 * rng.normal(size=count),
-        **named("forward[{}]", forward[:, ::3]),
-    }
+        "monday": dates[7 * week], "depot": text(["Mill", "Upstream"], depot), "level": level[7 * week],
+        "harbour stocks": gaps(rng, harbour[7 * week]), "silo full": silo[7 * week] > 0.62,
+        "silo in 5 days": silo[7 * week + 5] + 0.06 * rng.normal(size=count), **named("forward[{}]", forward[:, ::3]),
+    }  # fmt: skip
     demand = np.round(15 * np.exp(0.25 * rng.normal(size=(count, n))), 1)
     demand[:, 0] -= np.round(rng.uniform(5, 45, count), 1)
     return Case(program, features, named("price[{}]", prices), named("demand[{}]", demand), True, "€ a plan")
@@ -219,12 +183,9 @@ def couriers(seed: int) -> Case:
     minutes = way * pace * rng.lognormal(0, 0.15, jam.shape)
     minutes = minutes * np.where(jam, 1 + np.minimum(rng.pareto(1.6, jam.shape), 20), 1)
     features = {
-        "hour": hour,
-        "weekday": text(WEEK, rng.randint(0, 7, count)),
-        "rain": gaps(rng, rain),
-        "match": match,
+        "hour": hour, "weekday": text(WEEK, rng.randint(0, 7, count)), "rain": gaps(rng, rain), "match": match,
         **named("traffic[{}]", traffic * np.exp(0.1 * rng.normal(size=traffic.shape))),
-    }
+    }  # fmt: skip
     costs = 0.5 * minutes + 0.8 * np.maximum(minutes - 40, 0)  # a fine after forty minutes
     return Case(program, features, dict(zip(names, costs.reshape(count, -1).T, strict=True)), None, False, "€ a round")
 

@@ -102,17 +102,12 @@ def real_days(program: Program, origin: int) -> Case:
     before = np.vstack([np.full((2, days.prices.shape[1]), np.nan), days.prices[:-2]])  # known when a day is planned
     evening = slice(34, 40)
     features = {
-        "holiday": holiday[:, 0] > 0,
-        "weekday": text([WEEK[-1], *WEEK[:-1]], day[:, 0].astype(int)),
-        "carbon": carbon.mean(1),
-        "load": load.mean(1),
-        "load, evening": load[:, evening].mean(1),
-        "wind": wind.mean(1),
-        "wind, evening": wind[:, evening].mean(1),
-        "price before": before.mean(1),
+        "holiday": holiday[:, 0] > 0, "weekday": text([WEEK[-1], *WEEK[:-1]], day[:, 0].astype(int)),
+        "carbon": carbon.mean(1), "load": load.mean(1), "load, evening": load[:, evening].mean(1), "wind": wind.mean(1),
+        "wind, evening": wind[:, evening].mean(1), "price before": before.mean(1),
         "price before, evening": before[:, evening].mean(1),
         **named("forecast[{}]", price.reshape(len(days), 12, 4).mean(-1)),
-    }
+    }  # fmt: skip
     end = len(days) - TESTED * (ORIGINS - origin)
     known = {name: part[:end] for name, part in features.items()}
     costs = named("price[{}]", days.prices[:end])
@@ -139,15 +134,10 @@ def battery(seed: int) -> Case:
     last = np.eye(48)[-1:]
     program = Program(
         A=np.block([[-0.94 * one, one / 0.94, 2 * one - before], [0 * last, 0 * last, last]]),
-        b=np.append(np.eye(48)[0], 1.0),
-        G=np.hstack([np.zeros((1, 48)), np.full((1, 48), 0.5), np.zeros((1, 48))]),
-        h=[3.0],
-        upper=np.repeat([1.0, 1.0, 2.0], 48),
-        S=np.vstack([one, -one, none]),
-        d=np.repeat([0.0, 2.0, 0.0], 48),
-        sense="maximize",
-        name="battery",
-    )
+        b=np.append(np.eye(48)[0], 1.0), G=np.hstack([np.zeros((1, 48)), np.full((1, 48), 0.5), np.zeros((1, 48))]),
+        h=[3.0], upper=np.repeat([1.0, 1.0, 2.0], 48), S=np.vstack([one, -one, none]), d=np.repeat([0.0, 2.0, 0.0], 48),
+        sense="maximize", name="battery",
+    )  # fmt: skip
     return real_days(program, seed)
 
 
@@ -169,13 +159,10 @@ def commitment(seed: int) -> Case:
         h=np.concatenate([np.zeros(144), np.repeat(ramp, hours), np.zeros(48), np.full(24, 260.0)]),
         upper=np.concatenate([np.repeat(most, hours), np.ones(96)]),
         S=np.vstack([-np.tile(one, (units, 1)), np.zeros((96, hours))]),
-        d=np.repeat([62.0, 76.0, 600.0, 250.0, 8000.0, 1500.0], hours),
-        integer=np.arange(144) >= 48,
-        sense="maximize",
+        d=np.repeat([62.0, 76.0, 600.0, 250.0, 8000.0, 1500.0], hours), integer=np.arange(144) >= 48, sense="maximize",
         cost_names=[f"price[{t}]" for t in range(hours)],
-        constraint_names={f"connection[{t}]": ("h", 240 + t) for t in range(hours)},
-        name="commitment",
-    )
+        constraint_names={f"connection[{t}]": ("h", 240 + t) for t in range(hours)}, name="commitment",
+    )  # fmt: skip
     rng, count = np.random.RandomState([1, seed]), 300
     dates, hour = np.datetime64("2023-01-01") + np.arange(count), np.arange(hours)
     weather, idle = persistent(rng, count, 0.75, 3), weekday(dates) >= 5
@@ -193,16 +180,13 @@ def commitment(seed: int) -> Case:
     price = 2.8 * gas[:, None] * merit - 9 * bend((14 - left) / 3) + 22 * scarce**1.5
     price += (3 + 6 * np.minimum(scarce, 3)) * heavy(rng, price.shape) + 5 * persistent(rng, count, 0.5)
     features = {
-        "date": dates,
-        "weekday": text(WEEK, weekday(dates)),
+        "date": dates, "weekday": text(WEEK, weekday(dates)),
         "outage": text(["none", "coal block", "nuclear block"], outage),
-        "temperature": gaps(rng, warm + 0.8 * rng.normal(size=count)),
-        "wind": wind,
-        "sun at noon": gaps(rng, sun, 0.02),
-        "gas": gas,
+        "temperature": gaps(rng, warm + 0.8 * rng.normal(size=count)), "wind": wind,
+        "sun at noon": gaps(rng, sun, 0.02), "gas": gas,
         "price yesterday": np.append(price[0].mean(), price[:-1].mean(1)),
         **{f"load {t} h": load[:, t] + 0.9 * rng.normal(size=count) for t in (3, 9, 12, 16, 19, 22)},
-    }
+    }  # fmt: skip
     line = np.where(rng.uniform(size=count) < 0.08, 180.0, 260.0)
     instances = {f"connection[{t}]": line for t in range(hours)}
     return Case(program, features, named("price[{}]", price), instances, True, "€ a day")
