@@ -94,15 +94,10 @@ def main() -> None:
     killers = sorted({row["test"] for row in rows} & {*tests.seconds})
     control = workshop.run(killers, MARGIN + SLOWER * sum(tests.seconds[test] for test in killers))
     head = ["git", "log", "-1", "--format=%H", "--", *(f"src/dflearn/{folder}" for folder in FOLDERS)]
-    about = {
-        "tool": "Cosmic Ray, all operators without arguments",
-        "seed": options.seed,
-        "note": options.note,
-        "count": options.count,
-        "folders": FOLDERS,
-        "mutants": record["sizes"],
-        "tests": len(tests.seconds),
-        "most_seconds_of_tests": options.most_seconds,
+    about: dict[str, Any] = {"tool": "Cosmic Ray, all operators without arguments", "seed": options.seed}
+    about |= {"note": options.note, "count": options.count, "folders": FOLDERS, "mutants": record["sizes"]}
+    about |= {"tests": len(tests.seconds), "most_seconds_of_tests": options.most_seconds}
+    about |= {
         "commit": subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip(),
         "failing_without_mutant": "" if control.verdict == "survived" else f"{control.verdict}: {control.test}",
         "python": platform.python_version(),

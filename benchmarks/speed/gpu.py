@@ -3,13 +3,12 @@
     python benchmarks/speed/gpu.py --json results/gpu/gpu.json                  # all of it, in one run (about six minutes)
     python benchmarks/speed/gpu.py --quick --json quick.json                    # a little of everything
     python benchmarks/speed/gpu.py --small                                      # two instances each, for compute-sanitizer
-    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --page results/gpu/README.md --document docs/notes/gpu.md \\
-        --figure docs/images/gpu-crossover.svg                                  # documents of what was measured
+    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --pages          # documents of what was measured
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
 to the largest number there. The CPU comes first, in a process of its own, before anything else has threads. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit`
-counts it; a step of a convolutional net on images.
+counts it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ import dflearn
 import dflearn as dfl
 from dflearn.studies.record import installed
 from gpu_page import documented, figure, page
-from harness import Row, Rows
+from harness import ROOT, Row, Rows
 
 MOST = {"SP-100": 32}  # instances, where more would take too long
 COMPARED = {"SP-50": 16, "SP-100": 4}
@@ -242,48 +241,6 @@ def crossover_rows(extent: Extent, device: str = "cuda") -> Rows:
     return rows
 
 
-class Pictures(torch.nn.Module):
-    """Images `(*, 3, 100, 100)` → costs of the arcs of a 25 × 25 grid: the beginning of a residual network, as is usual there."""
-
-    def __init__(self, arcs: int) -> None:
-        super().__init__()
-        nn = torch.nn
-        block = [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), *block,
-            nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 2, 1), nn.Softplus(),
-        )  # fmt: skip
-        self.arcs = arcs
-
-    def forward(self, images: Tensor) -> Tensor:
-        return 0.1 + self.body(images).flatten(1)[:, : self.arcs]
-
-
-def image_rows(_: Extent) -> Rows:
-    """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
-    problem, batch = dfl.problems.problem_named("SP-25", seed=1), 32
-    data = problem.generate(batch).batch()
-    torch.manual_seed(0)
-    images, costs = torch.randn(batch, 3, 100, 100).cuda(), data.require("costs").cuda()
-    layer = dfl.Smoothed(problem.program, MU)
-    decisions, net = dfl.Smoothed(problem.program, 1e-2)(costs), Pictures(problem.program.p).cuda()
-    loss, optimizer = dfl.losses.SCE(layer), torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-
-    def step(through: Callable[[Tensor], Tensor]) -> None:
-        optimizer.zero_grad()
-        through(net(images)).mean().backward()
-        optimizer.step()
-
-    with_layer = milliseconds(lambda: step(lambda y: loss(y, dfl.Batch(images, costs, decisions))))
-    without = milliseconds(lambda: step(lambda y: ((y - costs) * decisions).sum(-1)))
-    alone = milliseconds(forward_and_back(layer, net(images).detach()))
-    row = {
-        "problem": "SP-25", "batch": batch, "step_ms": with_layer, "step_without_layer_ms": without, "layer_ms": alone,
-        "share": 1 - without / with_layer, "parameters": sum(part.numel() for part in net.parameters()),
-    }  # fmt: skip
-    return [told(row)]
-
-
 def cores_rows(extent: Extent) -> dict[str, Any]:
     """What the CPU takes, in a process that nothing else has threads in."""
     with tempfile.TemporaryDirectory() as folder:
@@ -315,8 +272,7 @@ def cores() -> int:
 
 
 PARTS: dict[str, Callable[[Extent], Any]] = {
-    "cores": cores_rows, "layer": layer_rows, "davis_yin": davis_yin_rows, "training": training_rows, "images": image_rows,
-    "crossover": crossover_rows,
+    "cores": cores_rows, "layer": layer_rows, "davis_yin": davis_yin_rows, "training": training_rows, "crossover": crossover_rows,
 }  # fmt: skip
 
 
@@ -333,18 +289,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
-    parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/notes/gpu.md anew")
-    parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
+    parser.add_argument(
+        "--pages", action="store_true", help="write the documents and the figure of --json, and measure nothing"
+    )
     parser.add_argument("--cores", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.page:
-        found = json.loads(options.json.read_text())
-        options.page.write_text(page(found))
-        if options.document:
-            options.document.write_text(documented(options.document.read_text(), found))
-        if options.figure:
-            figure(found, options.figure)
+    if options.pages:
+        found, document = json.loads(options.json.read_text()), ROOT / "docs" / "notes" / "gpu.md"
+        (ROOT / "results" / "gpu" / "README.md").write_text(page(found))
+        document.write_text(documented(document.read_text(), found))
+        figure(found, ROOT / "docs" / "images" / "gpu-crossover.svg")
         return
     extent = QUICK if options.quick else WHOLE
     if options.small:

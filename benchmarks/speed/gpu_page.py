@@ -102,18 +102,20 @@ def _peers(found: dict[str, Any]) -> list[str]:
 
 
 def _training(found: dict[str, Any]) -> list[str]:
-    epochs, images = [], []
+    epochs = []
     for row in [*found["training"], *found["cores"].get("training", [])]:
         times = [f"{row[key]:.0f}" for key in ("epoch_ms", "first_epoch_ms")]
         epochs.append([row["device"], "yes" if row["warm_start"] else "no", *times])
-    for row in found["images"]:
+    parts = [table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs)]
+    for row in found.get("images", []):
         whole, without, alone = (three(row[f"{key}_ms"]) for key in ("step", "step_without_layer", "layer"))
-        images.append([row["parameters"], whole, without, f"{row['share']:.0%}", alone])
-    return [
-        table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs),
-        "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms:",
-        table(":parameters | :step | :without the layer | :share of the layer | :the layer alone", images),
-    ]
+        images = [[row["parameters"], whole, without, f"{row['share']:.0%}", alone]]
+        parts += [
+            "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms. A finished measurement: "
+            "`image_rows` of `benchmarks/speed/gpu.py` was last in commit 137582a.",
+            table(":parameters | :step | :without the layer | :share of the layer | :the layer alone", images),
+        ]
+    return parts
 
 
 def _splitting(found: dict[str, Any]) -> list[str]:

@@ -85,36 +85,31 @@ def two_digits(value: float) -> str:
 
 
 def _targets() -> Iterator[Target]:
-    def at_least(
-        name: str, file: str, subject: str, column: str, must: float, goal: float | None, count: int
-    ) -> Target:
-        return Target(name, file, subject, column, must, goal, count=count)
-
     spo = "PyEPO + Gurobi"
-    yield at_least(f"SPO+ against {spo}", "epochs", "SPO+ on shortest paths", "cold ratio", 10, 50, 2)
+    yield Target(f"SPO+ against {spo}", "epochs", "SPO+ on shortest paths", "cold ratio", 10, 50, count=2)
     for loss, start in itertools.product(("SPO+", "PFY"), ("cold", "warm")):
         subject = f"{loss} on relaxed knapsacks"
-        yield at_least(f"{subject}, {start}, against {spo}", "epochs", subject, f"{start} ratio", 2, 5, 2)
+        yield Target(f"{subject}, {start}, against {spo}", "epochs", subject, f"{start} ratio", 2, 5, count=2)
     for way, peer in (("unrolled", "the published layer"), ("jfb", "dense jfb")):
         place = "epochs", "SCE^DYS against the published layer", f"{way} ratio"
-        yield at_least(f"SCE^DYS {way} against {peer}", *place, 4, 20, 12)
+        yield Target(f"SCE^DYS {way} against {peer}", *place, 4, 20, count=12)
         yield Target("the same, mean of the rows above", *place, 10, None, row=MEAN)
     for problem in ("KP-400", "CFL-200"):
         place = "paper_times", "SCE^DYS, sparse and dense", "ratio"
         yield Target(f"the authors' iteration against their dense one, {problem}", *place, 10, 40, row=problem)
     for start in ("cold", "warm"):
         name, subject = f"SCE^smoothed {start} against the published layer", "SCE^smoothed against the published layer"
-        yield at_least(name, "epochs", subject, f"{start} ratio", 4, 20, 12)
+        yield Target(name, "epochs", subject, f"{start} ratio", 4, 20, count=12)
     for way in ("SCE^DYS", "SCE^smoothed cold", "SCE^smoothed warm"):
         name = f"{way} against SPO+ of {spo}"
-        yield at_least(name, "epochs", "SCE against PyEPO's SPO+", f"{way} ratio", 2, 8, 4)
+        yield Target(name, "epochs", "SCE against PyEPO's SPO+", f"{way} ratio", 2, 8, count=4)
     starts = (("cold", 25, 100), ("warm", 100, None))
     for peer, (start, must, goal) in itertools.product(("cvxpylayers", "qpth"), starts):
         name, place = f"smoothed layer, {start}, against {peer}", ("layers", "forward and backward")
-        yield at_least(name, *place, f"{peer} {start} ratio", must, goal, 9)
+        yield Target(name, *place, f"{peer} {start} ratio", must, goal, count=9)
     name = "exact quadratic layer, cold, batch of 32, against cvxpylayers"
-    yield at_least(name, "quadratic", "batch of 32", "cvxpylayers ratio", 10, 100, 5)
-    yield at_least("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, 2)
+    yield Target(name, "quadratic", "batch of 32", "cvxpylayers ratio", 10, 100, count=5)
+    yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, count=2)
     yield Target("labels on two threads against one", "labelling", "threads", "threads ratio", 1.6, 1.9, "CFL-50")
     for part in ("DavisYin unrolled", "DavisYin jfb", "Smoothed", "labels, relaxed"):
         name, column = f"{part}: exponent of memory in the variables", f"{part} MiB, exponent"

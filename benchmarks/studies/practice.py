@@ -129,12 +129,9 @@ def run(name: str, seed: int) -> Record:
         regrets[method], validation[method] = tested.regrets, chosen_by.absolute_regret
     seconds["ordinary"] = time.process_time() - begun
     own = {f"dflearn {key}": found.regrets for key, found in result.tested.items()}
-    return {
-        "problem": name,
-        "seed": seed,
-        "digest": case.digest,
-        "money": case.money,
-        "config": {"test": case.test, "ordered": case.ordered, "rows": list(map(len, parts)), "costs": y.shape[1]},
+    config = {"test": case.test, "ordered": case.ordered, "rows": list(map(len, parts)), "costs": y.shape[1]}
+    about = {"problem": name, "seed": seed, "digest": case.digest, "money": case.money, "config": config}
+    return about | {
         "chosen": result.chosen,
         "baseline": result.baseline,
         "seconds": {key: round(value, 1) for key, value in seconds.items()},
