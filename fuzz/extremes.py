@@ -94,25 +94,18 @@ def blocks(rng: Rng) -> dict[str, Any]:
         units.append(np.where([whole, False, False], 1.0, far))
     block = np.repeat(np.arange(len(bases)), [len(base["w0"]) for base in bases])
     factor = np.array([unit[2] for unit in units])
-    joined = {
-        name: np.concatenate([base[name] for base in bases])
-        for name in ("b", "h", "lower", "upper", "integer", "d", "w0")
-    }
+    lines = ("b", "h", "lower", "upper", "integer", "d", "w0")
+    joined = {name: np.concatenate([base[name] for base in bases]) for name in lines}
     joined |= {name: scipy.linalg.block_diag(*(base[name] for base in bases)) for name in ("A", "G")}
-    joined["y"] = np.hstack([base["y"] * unit[2] for base, unit in zip(bases, units, strict=True)])
+    joined["y"] = np.hstack([base["y"] * unit for base, unit in zip(bases, factor, strict=True)])
     if bent:
-        joined["Q"] = scipy.linalg.block_diag(
-            *(curve(rng, len(base["w0"])) * unit[2] for base, unit in zip(bases, units, strict=True))
-        )
-    row = [np.full(len(base[rows]), unit[1]) for rows in ("A", "G") for base, unit in zip(bases, units, strict=True)]
-    return joined | {
-        "S": None,
-        "mu": float(2.0 ** rng.integers(-4, 4)),
-        "column": np.concatenate([np.full(len(base["w0"]), unit[0]) for base, unit in zip(bases, units, strict=True)]),
-        "row": np.concatenate(row),
-        "block": block,
-        "factor": factor,
-    }
+        curves = (curve(rng, len(base["w0"])) * unit for base, unit in zip(bases, factor, strict=True))
+        joined["Q"] = scipy.linalg.block_diag(*curves)
+    both = list(zip(bases, units, strict=True))
+    row = [np.full(len(base[rows]), unit[1]) for rows in ("A", "G") for base, unit in both]
+    joined["column"] = np.concatenate([np.full(len(base["w0"]), unit[0]) for base, unit in both])
+    mu = float(2.0 ** rng.integers(-4, 4))
+    return joined | {"S": None, "mu": mu, "row": np.concatenate(row), "block": block, "factor": factor}
 
 
 def ties(rng: Rng) -> dict[str, Any]:

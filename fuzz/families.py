@@ -31,7 +31,7 @@ def degenerate(rng: Rng) -> dict[str, Any]:
     G = filled(rng, rng.integers(-2, 3, (n + 2, n)).astype(float))
     y = rng.integers(-1, 2, (2, n)).astype(float)
     y[0] = -(rng.integers(0, 2, len(G)) @ G)  # a combination of the rows: a whole face is optimal
-    return base | {"A": base["A"], "b": base["A"] @ w0, "G": G, "h": G @ w0, "y": y}
+    return base | {"b": base["A"] @ w0, "G": G, "h": G @ w0, "y": y}
 
 
 def dependent(rng: Rng) -> dict[str, Any]:

@@ -135,12 +135,8 @@ def array(content: bytes, rng: Random) -> bytes:
 
 def npy(array: np.ndarray, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> bytes:
     """The bytes of an .npy file, with a header that may say something else."""
-    header = {
-        "descr": dtype or array.dtype.str,
-        "fortran_order": False,
-        "shape": array.shape if shape is None else shape,
-    }
-    buffer = io.BytesIO()
+    shape, buffer = array.shape if shape is None else shape, io.BytesIO()
+    header = {"descr": dtype or array.dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(buffer, header)
     return buffer.getvalue() + array.tobytes()
 
@@ -161,9 +157,8 @@ def hostile(array: np.ndarray, rng: Random) -> np.ndarray:
     if changed.size and changed.dtype.kind in "iuf":
         number = rng.choice([one for one in NUMBERS if isinstance(one, int) or changed.dtype.kind == "f"])
         with np.errstate(all="ignore"):
-            changed[rng.randrange(changed.size)] = (
-                np.array([number], object).astype(np.float64).astype(changed.dtype)[0]
-            )
+            extreme = np.array([number], object).astype(np.float64).astype(changed.dtype)[0]
+            changed[rng.randrange(changed.size)] = extreme
     return changed.reshape(array.shape)
 
 

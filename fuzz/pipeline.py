@@ -65,8 +65,8 @@ def smoothed_layer(case: Case, regularizer: Regularizer = "squared") -> dfl.Smoo
             layer.rows = other.rows
         return layer
 
-    layer: dfl.Smoothed = case.once(("layer", regularizer), make)
-    return layer
+    found: dfl.Smoothed = case.once(("layer", regularizer), make)
+    return found
 
 
 def losses(case: Case) -> list[Verdict]:

@@ -307,11 +307,8 @@ def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> 
     matrix, right, equations = all_rows(case, b, h, lower, upper)
     head = np.hstack([matrix, np.zeros((len(right), 1))])
     cone = -np.vstack([np.eye(n + 1)[n], np.hstack([np.diag(v), np.zeros((n, 1))])])
-    cones = [
-        clarabel.ZeroConeT(equations),
-        clarabel.NonnegativeConeT(len(right) - equations),
-        clarabel.SecondOrderConeT(n + 1),
-    ]
+    cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
+    cones.append(clarabel.SecondOrderConeT(n + 1))
     found = by_clarabel(
         np.zeros((n + 1, n + 1)), np.append(c, 1.0), np.vstack([head, cone]), np.append(right, np.zeros(n + 1)), cones
     )

@@ -138,13 +138,10 @@ def run(
 
 def from_plain(held: dict[str, Any]) -> Tally:
     """The tally of a file."""
-    return Tally(
-        Counter({(f, s, v): n for f, by in held["counts"].items() for s, c in by.items() for v, n in c.items()}),
-        Counter({(f, s): n for f, by in held["later"].items() for s, n in by.items()}),
-        Counter(held["programs"]),
-        [Failure(**failure) for failure in held["failures"]],
-        Counter(held["seconds"]),
-    )
+    counts = Counter({(f, s, v): n for f, by in held["counts"].items() for s, c in by.items() for v, n in c.items()})
+    later = Counter({(f, s): n for f, by in held["later"].items() for s, n in by.items()})
+    failures = [Failure(**failure) for failure in held["failures"]]
+    return Tally(counts, later, Counter(held["programs"]), failures, Counter(held["seconds"]))
 
 
 def plain(tally: Tally) -> dict[str, Any]:

@@ -277,12 +277,10 @@ def cold_and_warm(make: Callable[[dfl.Program], dfl.Solver], call: str, **option
     return turns(call, solver(make, **options), solver(make, start=True, **options))
 
 
+PRESOLVED = solver(partial(dfl.HiGHS, presolve=True), general=True)
 HIGHS = [
     *cold_and_warm(dfl.HiGHS, "HiGHS(program).solve(y{start})", general=True),
-    Way(
-        solver(lambda program: dfl.HiGHS(program, presolve=True), general=True),
-        "HiGHS(program, presolve=True).solve(y)",
-    ),
+    Way(PRESOLVED, "HiGHS(program, presolve=True).solve(y)"),
 ]
 SUBJECTS: dict[str, Subject] = {
     "default": Subject(*turns("best_solver(program).solve(y)", solver(best_solver, general=True))),
