@@ -114,9 +114,6 @@ def forecasts(
     return table(study(program, draw, ways, seeds))
 
 
-# -- one seed: options, training and tables ---------------------------------------------------------------------------
-
-
 def options_of(description: str | None, quick: str, *, plot: str, epochs: int = 30) -> argparse.ArgumentParser:
     """The options that examples with a picture take."""
     arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -185,9 +182,6 @@ def saved(found: Mapping[str, Evaluation], metric: str, form: str) -> Callable[[
         return f"{value:{form}} [{high:{form}}, {low:{form}}]"
 
     return show
-
-
-# -- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def picture(path: Path, size: tuple[float, float], draw: Callable[..., None], *given: Any) -> None:

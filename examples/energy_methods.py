@@ -62,9 +62,6 @@ register(
 register_problem("schedule_load{number}", schedule, "a schedule of CSPLib 059", example="schedule_load1")
 
 
-# -- one seed, with its decisions: for the pictures --------------------------------------------------------------------
-
-
 class Judged(NamedTuple):
     """A run, and its decisions on the test days."""
 

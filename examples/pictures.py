@@ -111,9 +111,6 @@ def draw_readme(figure: Figure, problem: ShortestPath) -> None:
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
 
 
-# -- the label --------------------------------------------------------------------------------------------------------
-
-
 def draw_decisions(axes: Axes) -> None:
     """The feasible triangle for y = 3, the two labels, and the smoothed decisions on the way to the exact one."""
     smoothed, y = dfl.Smoothed(PRODUCTS, LABEL_MU), MARGINS[:1]

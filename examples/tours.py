@@ -149,8 +149,6 @@ class Tours(dfl.problems.Problem):
             out[:, len(self.arcs) :] = (u - self.cities / 2) / (self.cities - 2) if rescaled else u
         return torch.as_tensor(out).to(roads)
 
-    # -- the data -----------------------------------------------------------------------------------------------
-
     @property
     def _feature_shape(self) -> tuple[int, ...]:
         return (FEATURES,)
@@ -174,9 +172,6 @@ class Tours(dfl.problems.Problem):
 
 
 register_problem("TSP-{cities}", Tours, "the travelling salesman, all tours tried", example="TSP-6")
-
-
-# -- methods ------------------------------------------------------------------------------------------------------------
 
 
 def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Program, dfl.DecisionDataset]:

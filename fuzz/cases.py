@@ -157,8 +157,6 @@ class Case:
             out.append((part.changed(mu=self.user_mu() * part.size**2 / part.cost), own))
         return out
 
-    # -- what the library sees ------------------------------------------------------------------------------------
-
     @cached_property
     def program(self) -> Program:
         S = self.S

@@ -26,11 +26,7 @@ def exact_lp(c: np.ndarray, *parts: np.ndarray) -> ExactAnswer:
 
 
 class FeasibleSet:
-    """The decisions with  A w = b,  G w ≤ h,  lower ≤ w ≤ upper, at one of its vertices: any number of costs begin there.
-
-    Attributes:
-        empty: whether there is none.
-    """
+    """The decisions with  A w = b,  G w ≤ h,  lower ≤ w ≤ upper, at one of its vertices: any number of costs begin there."""
 
     def __init__(
         self, A: np.ndarray, b: np.ndarray, G: np.ndarray, h: np.ndarray, lower: np.ndarray, upper: np.ndarray

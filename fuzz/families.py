@@ -16,8 +16,6 @@ from fuzz.planning import balances, big_m
 
 TWO = 0.1  # the share of programs with two instances, if they differ in costs alone
 
-# -- the families ---------------------------------------------------------------------------------------------------
-
 
 def ordinary(rng: Rng) -> dict[str, Any]:
     base = feasible(rng)

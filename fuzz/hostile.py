@@ -73,9 +73,6 @@ def _table(path: Path) -> None:
     write_table(path, {"id": np.arange(9), "a": rng.rand(9), "b, b": rng.rand(9), "day": ["Mon", "Tue", "Wed"] * 3})
 
 
-# -- making, changing and reading each kind ---------------------------------------------------------------------------
-
-
 def _make_model(path: Path) -> None:
     data = small_data(ROWS)
     assert data.costs is not None
@@ -197,9 +194,6 @@ KINDS: dict[str, Kind] = {
     "cost maps": Kind("map.json", _write('{"price": {"x": 1, "y": -2.5}, "wage": {"z": 3}}'), read_cost_map),
     "predictions": Kind("costs.npz", _predictions, read_predictions),
 }
-
-
-# -- one try ----------------------------------------------------------------------------------------------------------
 
 
 def _peak() -> int:

@@ -122,9 +122,6 @@ def tensors(content: bytes, rng: Random) -> bytes:
     return rng.choice([len(head), 2**62, 0, len(head) + 7]).to_bytes(8, "little") + head + content[8 + size :]
 
 
-# -- arrays and archives --------------------------------------------------------------------------------------------
-
-
 def array(content: bytes, rng: Random) -> bytes:
     """An .npy file whose header lies about shape or dtype, or whose array is hostile."""
     held, how = np.load(io.BytesIO(content), allow_pickle=False), rng.randrange(4)

@@ -23,15 +23,8 @@ UNSURE = 1e-8  # relative duality gap above which a floating-point reference is 
 
 
 class Truth(NamedTuple):
-    """In base units.
-
-    Attributes:
-        status: "optimal", "infeasible", "unbounded" or "unknown".
-        objective: the optimum.
-        w: a decision that attains it.
-        scale: the size that errors of the objective are compared with.
-        exact: the decision is exact (and, under Ω, the only one), so that others can be compared with it.
-    """
+    """In base units: status ("optimal", "infeasible", "unbounded" or "unknown"), optimum, a decision w that attains it, the scale that
+    errors of the objective are compared with, and whether w is exact (and, under Ω, the only one), so that others are compared with it."""
 
     status: str
     objective: float = np.nan
@@ -197,9 +190,6 @@ def _unbounded_integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, up
         if (((grid @ case.A.T == b).all(1)) & ((grid @ case.G.T <= h).all(1))).any():
             return Truth("unbounded")
     return Truth("unknown")
-
-
-# -- smoothed -------------------------------------------------------------------------------------------------------
 
 
 def all_rows(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray, int]:

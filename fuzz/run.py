@@ -31,15 +31,8 @@ class Failure(NamedTuple):
 
 @dataclass
 class Tally:
-    """What a run found.
-
-    Attributes:
-        counts: family, subject, verdict → how many instances.
-        programs: family → how many programs.
-        later: family, subject → how many instances the first method did not answer, so that another had to.
-        failures: the first of each kind.
-        seconds: subject → seconds, the reference's among them.
-    """
+    """What a run found: instances by family, subject and verdict, programs by family, instances by family and subject that the first
+    method did not answer, so that another had to (`later`), the first failures of each kind, and seconds by subject."""
 
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     later: Counter[tuple[str, str]] = field(default_factory=Counter)

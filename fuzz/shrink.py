@@ -107,9 +107,6 @@ def _plainer(case: Case) -> Iterator[Case]:
                     yield case.changed(**{name: other})
 
 
-# -- as a test ------------------------------------------------------------------------------------------------------
-
-
 def as_test(case: Case, name: str, verdict: Verdict) -> str:
     """Source of a pytest test that fails as this case did (for one instance without sides of its own)."""
     call, kind = SUBJECTS[name].way(case).call, SUBJECTS[name].kind

@@ -40,13 +40,8 @@ class Way(NamedTuple):
 
 
 class Subject:
-    """A row of the table of subjects.
-
-    Attributes:
-        ways: by turns of the seed, one for each program.
-        kind: what it minimizes.
-        every: it is slow, or no solver and no layer, and meets the programs of every so-manieth seed, from `first` on.
-    """
+    """A row of the table of subjects. Each program meets one of its ways, by turns of the seed; kind: what they minimize. What is
+    slow, or no solver and no layer, meets the programs of `every` so-manieth seed, from `first` on."""
 
     def __init__(self, *ways: Check | Way, kind: Kind = "none", every: int = 1, first: int = 0) -> None:
         self.ways = [way if isinstance(way, Way) else Way(way) for way in ways]

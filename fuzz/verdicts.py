@@ -32,11 +32,7 @@ BAD = ("silent wrong", "crash")
 
 
 class Verdict(NamedTuple):
-    """One instance's.
-
-    Attributes:
-        first: whether the first method gave the answer, and not one that it fell back to.
-    """
+    """One instance's. first: whether the first method gave the answer, and not one that it fell back to."""
 
     verdict: str
     detail: str = ""

@@ -214,9 +214,6 @@ with two threads than with one, so that the tables above are the ones to go by.
 """
 
 
-# -- the cards of docs/gallery/README.md; `results/examples/NAME.txt` is what `python examples/NAME.py` prints --------------------
-
-
 class Card(NamedTuple):
     """before, after: regret in percent of the optimum, and the method that has it."""
 

@@ -95,35 +95,22 @@ def measure(name: str, repeats: int | None, threads: int, quick: bool) -> dict[s
     results = contest(entries(name, quick), "epochs", given, repeats, threads)
     measured = {}
     for who, result in results.items():
-        measured[who] = {
-            "first": result.first,
-            "seconds": result.seconds,
-            "MiB": result.peak,
-            "MiB of imports": result.imports,
-            "turns": [round(turn, 6) for turn in result.turns],
-            "regrets": [round(regret(problem, test, found), 6) for found in result.found],
-        }
+        own = {"first": result.first, "seconds": result.seconds, "MiB": result.peak, "MiB of imports": result.imports}
+        regrets = [round(regret(problem, test, found), 6) for found in result.found]
+        measured[who] = own | {"turns": [round(turn, 6) for turn in result.turns], "regrets": regrets}
         peer = f"{who.partition(',')[0]}, {GUROBI}"
         if peer in results and "Py" not in who:
             measured[who]["difference"] = difference(result, results[peer])
     return measured
 
 
-# -- tables: what the contests say about each subject ---------------------------------------------------------------
-
 Measured = dict[str, dict[str, dict[str, Any]]]  # problem → contender → what `measure` found
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A table: contenders by the names of its columns, and the ratios of their times.
-
-    Attributes:
-        columns: short name → contender; a row needs the first.
-        ratios: name of the ratio → (the slower column, the faster one).
-        kind: the problems' letters, or empty for all.
-        mean: whether a last row has the geometric means.
-    """
+    """A table: contenders by the names of its columns (a row needs the first), and ratios of times (the slower column, the faster
+    one). kind: the problems' letters, or empty for all; mean: whether a last row has the geometric means."""
 
     columns: dict[str, str]
     ratios: dict[str, tuple[str, str]]
@@ -158,10 +145,8 @@ def against_pyepo(loss: str, kind: str) -> Subject:
 
 
 PUBLISHED = "SCE^DYS as published"
-OURS = {
-    "SCE^DYS": "SCE^DYS", "SCE^DYS jfb": "SCE^DYS jfb", "SCE^smoothed cold": "SCE^smoothed",
-    "SCE^smoothed warm": "SCE^smoothed, warm",
-}  # fmt: skip
+OURS = {way: way for way in ("SCE^DYS", "SCE^DYS jfb")}
+OURS |= {"SCE^smoothed cold": "SCE^smoothed", "SCE^smoothed warm": "SCE^smoothed, warm"}
 SUBJECTS = {
     "SPO+ on shortest paths": against_pyepo("SPO+", "SP"),
     "SPO+ on relaxed knapsacks": against_pyepo("SPO+", "KP"),

@@ -143,8 +143,6 @@ def _small(found: dict[str, Any]) -> list[str]:
     ]
 
 
-# -- the table of docs/notes/gpu.md -------------------------------------------------------------------------------------------
-
 BEGIN, END = "<!-- measured: benchmarks/speed/gpu.py writes this part -->", "<!-- end of the measured part -->"
 
 

@@ -32,9 +32,6 @@ RIVALS = ("pyepo",)  # beside the packages that dflearn itself uses
 PEERS = ("ortools", "qpth", "moreau")  # in environments of their own, pinned by environments/*.txt
 
 
-# -- timing ---------------------------------------------------------------------------------------------------------------
-
-
 def in_turns(ways: Ways, clock: Callable[[], float], repeats: int) -> dict[str, list[float]]:
     """Seconds of every repeat of every way, in turns, so that a slow spell falls on all alike."""
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -90,9 +87,6 @@ def step(layer: Any, costs: Tensor, start: Tensor | None = None) -> Callable[[],
     return run
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------------
-
-
 def columns(values: Mapping[str, Any], unit: str, scale: float = 1.0) -> Row:
     """Columns of a row: `{"ours": 2e-3}`, "ms", 1e3 → `{"ours ms": 2.0}`."""
     return {f"{name} {unit}": scale * value for name, value in values.items()}
@@ -117,9 +111,6 @@ def geometric_mean(rows: Sequence[Mapping[str, Any]], *keys: str) -> Row:
     common = [key for key in keys if all(key in row for row in rows)]
     mean = {key: math.exp(statistics.fmean(math.log(row[key]) for row in rows)) for key in common}
     return {"problem": "geometric mean", **mean}
-
-
-# -- scripts --------------------------------------------------------------------------------------------------------------
 
 
 def parser(description: str | None, repeats: int | None = 9) -> argparse.ArgumentParser:

@@ -218,11 +218,7 @@ def summary(records: Rows) -> Iterator[Row]:
     for source, mu, group in [*groups, ("all", "all", records)]:
         theirs = [record for record in group if record["clarabel"] in SOLVED]
         both = [record for record in theirs if record["status"] == "OPTIMAL"]
-        yield {
-            "files of": source,
-            "μ": mu,
-            "programs": len(group),
-            "Clarabel solves": len(theirs),
+        yield {"files of": source, "μ": mu, "programs": len(group), "Clarabel solves": len(theirs)} | {
             "of these solved": len(both),
             "share": f"{len(both) / len(theirs):.1%}" if theirs else "",
             "solved beyond these": how_many(group, "status", "OPTIMAL") - len(both),

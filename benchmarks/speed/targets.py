@@ -26,15 +26,8 @@ MEAN = "geometric mean"
 
 @dataclass(frozen=True)
 class Target:
-    """One figure per row of a table, what it must reach, and what one hopes for.
-
-    Attributes:
-        name: what is compared.
-        file, subject, column: where its figures are.
-        must, goal: bounds from below (from above with `at_most`); `None` where nothing is asked.
-        row: the one row that counts, by its place; empty for all but the mean.
-        count: how many rows a full run has.
-    """
+    """One figure per row of a table, what it must reach, and what one hopes for: bounds from below (from above with `at_most`), `None`
+    where nothing is asked. row: the one row that counts, by its place; empty for all but the mean. count: rows of a full run."""
 
     name: str
     file: str

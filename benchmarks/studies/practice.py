@@ -94,9 +94,6 @@ PROBLEMS: dict[str, Callable[[int], Case]] = {make.__name__: make for make in WO
 SEEDS, LEVEL, RECORDS = (1, 2, 3, 4, 5), 0.95, "runs.ndjson.xz"
 
 
-# -- one run --------------------------------------------------------------------------------------------------------------
-
-
 def run(name: str, seed: int) -> Record:
     """Train by default; forecast the ordinary ways on the same rows; decide exactly; keep regrets of the test rows."""
     case = PROBLEMS[name](seed)
@@ -146,9 +143,6 @@ def short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-# -- the file -------------------------------------------------------------------------------------------------------------
-
-
 def read(path: Path) -> list[Record]:
     if not path.exists():
         return []
@@ -161,9 +155,6 @@ def keep(path: Path, records: Iterable[Record]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, lzma.open(temporary, "wt", encoding="utf-8", preset=9) as file:
         file.writelines(json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in records)
-
-
-# -- the page -------------------------------------------------------------------------------------------------------------
 
 
 def mean(record: Record, method: str) -> float:

@@ -18,17 +18,10 @@ WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A program and its tables, as people keep them.
-
-    Attributes:
-        features: numbers with gaps, categories (text), booleans and dates, a row for each decision.
-        costs: true costs by the names of the program.
-        instances: what else differs from row to row, by the names of the program; or `None`.
-        ordered: rows are in order of time, so that the last are tested.
-        money: the unit of the objective.
-        test: the share of rows that are tested.
-        quantiles: the level at which each cost would be forecast by itself, where right-hand sides are predicted.
-    """
+    """A program and its tables, as people keep them: features (numbers with gaps, categories, booleans and dates, a row for each
+    decision), true costs and what else differs from row to row, by the names of the program. If rows are in order of time, the last
+    are tested. money: the unit of the objective; test: the share of rows that are tested; quantiles: the level at which each cost would
+    be forecast by itself, where right-hand sides are predicted."""
 
     program: Program
     features: Columns
@@ -90,8 +83,6 @@ def bend(x: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, x)
 
 
-# -- real days ------------------------------------------------------------------------------------------------------------
-
 ORIGINS, TESTED = 5, 80  # seeds 1 to 5 are origins in order of time; 80 days are tested from each
 
 
@@ -139,9 +130,6 @@ def battery(seed: int) -> Case:
         sense="maximize", name="battery",
     )  # fmt: skip
     return real_days(program, seed)
-
-
-# -- invented ones --------------------------------------------------------------------------------------------------------
 
 
 def commitment(seed: int) -> Case:
