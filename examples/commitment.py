@@ -1,7 +1,6 @@
 """Unit commitment: which units run tomorrow, and at what output, before the load is known; errors are balanced at a price.
 
-    python examples/commitment.py
-    python examples/commitment.py --quick
+    python examples/commitment.py [--quick]
 
     min over (on, start, g) of  Σ_it fixed_i on_it + begin_i start_it + fuel_i g_it + balancing
         s.t.  least_i on_it ≤ g_it ≤ most_i on_it,   start_it ≥ on_it − on_i,t−1,   Σ_i g_it = load_t up to balancing,   on_it ∈ {0, 1}

@@ -1,7 +1,6 @@
 """Delivery on a road network that is no grid: every day another customer, and travel times that depend on the day.
 
-    python examples/delivery.py
-    python examples/delivery.py --quick
+    python examples/delivery.py [--quick]
 
     min over w of Σ_a time_a w_a   s.t.   out(v) − in(v) = 1 at the depot, −1 at today's customer, 0 elsewhere,   0 ≤ w ≤ 1
 

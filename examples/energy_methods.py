@@ -33,12 +33,8 @@ from dflearn.studies.record import Record
 from dflearn.studies.run import run
 
 HERE, SCHEDULES = Path(__file__).resolve().parent, "DFLEARN_SCHEDULES"
-NAMES = {
-    "two-stage scaled": "two-stage",
-    "MSE scaled": "two-stage, stopped by regret",
-    "SPO+^relax scaled": "SPO+",
-    "SCE^smoothed scaled tuned": "SCE",
-}
+NAMES = {"two-stage scaled": "two-stage", "MSE scaled": "two-stage, stopped by regret", "SPO+^relax scaled": "SPO+"}
+NAMES["SCE^smoothed scaled tuned"] = "SCE"
 METHODS = tuple(NAMES.values())
 
 
@@ -56,9 +52,8 @@ def schedule(number: int, seed: int = 0, path: str | None = None, digest: str = 
     return replace(Scheduling.read(folder / f"schedule_load{number}.txt"), seed=seed, path=path, digest=digest)
 
 
-register(
-    Method("SCE^smoothed scaled tuned", "smoothed, μ = share · mean |S y|", smoothed, lambda problem: {"share": 1.0})
-)
+_about = "smoothed, μ = share · mean |S y|"
+register(Method("SCE^smoothed scaled tuned", _about, smoothed, lambda problem: {"share": 1.0}))
 register_problem("schedule_load{number}", schedule, "a schedule of CSPLib 059", example="schedule_load1")
 
 
@@ -72,8 +67,7 @@ class Judged(NamedTuple):
 def options_for(description: str | None, quick: str, plot: str) -> argparse.ArgumentParser:
     """The options of both examples."""
     arguments = options_of(description, quick, plot=plot)
-    what = f"file of real days (default: ${VARIABLE}, else synthetic ones)"
-    arguments.add_argument("--data", type=Path, help=what)
+    arguments.add_argument("--data", type=Path, help=f"file of real days (default: ${VARIABLE}, else synthetic ones)")
     return arguments
 
 

@@ -1,7 +1,6 @@
 """Generator scheduling: tomorrow's load is predicted, output follows it within ramps, errors are paid for unequally.
 
-    python examples/generators.py
-    python examples/generators.py --quick
+    python examples/generators.py [--quick]
 
     min over g of  Σ_t fuel g_t + ½ curve g_t² + dear (load_t − g_t)₊ + cheap (g_t − load_t)₊     s.t.  |g_t − g_{t−1}| ≤ ramp
 

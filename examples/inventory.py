@@ -1,7 +1,6 @@
 """Buying ahead: known orders, unknown prices. When to buy, and how much, for the next fortnight?
 
-    python examples/inventory.py
-    python examples/inventory.py --quick
+    python examples/inventory.py [--quick]
 
     min over (buy, stock, order) of  Σ_t price_t buy_t + holding Σ_t stock_t + fee Σ_t order_t
         s.t.  stock_{t−1} + buy_t − stock_t = demand_t,   buy_t ≤ order_t,   stock_t ≤ room,   order_t ∈ {0, 1}

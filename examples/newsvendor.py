@@ -1,7 +1,6 @@
 """Newsvendors with one shelf: demand of five goods is predicted, orders share the room.
 
-    python examples/newsvendor.py
-    python examples/newsvendor.py --quick
+    python examples/newsvendor.py [--quick]
 
     min over orders w of  Σ_j cost w_j + left (w_j − y_j)₊ + missed (y_j − w_j)₊     s.t.  Σ w ≤ room,   w ≥ 0
 

@@ -1,7 +1,6 @@
 """Your own solver, no program at all: a ship crosses an ice field, and a routine of fifteen lines finds its way.
 
-    python examples/own_solver.py
-    python examples/own_solver.py --quick
+    python examples/own_solver.py [--quick]
 
 Each cell of a map costs time; the ship goes from west to east, one column at a step, straight on or one row up or down.
 `cheapest_crossing` is ordinary numpy: it could be C, a web service or thirty years old. `from_callable` makes it a solver,

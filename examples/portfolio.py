@@ -1,7 +1,6 @@
 """A portfolio with risk: returns are predicted, their covariance is known by factors.
 
-    python examples/portfolio.py
-    python examples/portfolio.py --quick
+    python examples/portfolio.py [--quick]
 
     max over w of  yᵀw − ½ wᵀQ w     s.t.  Σ w = 1,   0 ≤ w ≤ 0.2
 

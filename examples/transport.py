@@ -1,7 +1,6 @@
 """Transport: lorries leave before demand is known, and what is missing in the evening goes by express.
 
-    python examples/transport.py
-    python examples/transport.py --quick
+    python examples/transport.py [--quick]
 
     min over w of  Σ_ij cost_ij w_ij + express Σ_j (y_j − Σ_i w_ij)₊ + back Σ_j (Σ_i w_ij − y_j)₊     s.t.  Σ_j w_ij ≤ supply_i
 

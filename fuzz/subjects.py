@@ -55,11 +55,7 @@ class Subject:
 
 
 def solver(
-    make: Callable[[dfl.Program], dfl.Solver],
-    *,
-    relax: bool = False,
-    general: bool = False,
-    start: bool = False,
+    make: Callable[[dfl.Program], dfl.Solver], *, relax: bool = False, general: bool = False, start: bool = False
 ) -> Check:
     """Cold or, if the solver takes one, from any start. general: solves every program but integer ones with a quadratic
     objective; others say what they are not made for."""

@@ -42,11 +42,7 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    case: Case,
-    kind: Kind,
-    solution: Solution,
-    start: Tensor | None = None,
-    declared: tuple[Status, ...] = (),
+    case: Case, kind: Kind, solution: Solution, start: Tensor | None = None, declared: tuple[Status, ...] = ()
 ) -> list[Verdict]:
     """A verdict on every instance of a solution; kind says what was minimized (see `truth_of`). declared: statuses that this
     subject may end with although there is an optimum."""

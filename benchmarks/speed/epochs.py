@@ -6,9 +6,7 @@ Everyone trains the same linear model from the same weights on the same 800 inst
 Adam at 0.005. dflearn trains with `fit`; PyEPO in the plain loop that one would write by hand, on tensors that are
 indexed, which is faster than a DataLoader. Knapsacks and locations are relaxed: labels, training and regret. The regret
 is the ratio of sums over 1000 other instances after as many epochs as all of a row were timed.
-
 Cold: no start. Warm: from where the same instance's last solve ended. PyEPO's solvers go on from the last instance's basis.
-With --problems, the other problems keep what the JSON file has of them.
 """
 
 from __future__ import annotations

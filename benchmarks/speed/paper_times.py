@@ -5,7 +5,7 @@
 A run as `dfl paper table` makes it, seed 1, 800 training instances in batches of 32, one thread, of as many epochs as --repeats says
 and one more before them, which does not count; validation apart, as everywhere. Integer programs are solved by the problem's own
 solver. SCE^DYS is the authors' iteration by our kernel, dense by their matrices. Published: as printed, on the authors' machine,
-validation included. With --problems, the other problems keep what the JSON file has of them.
+validation included.
 """
 
 from __future__ import annotations

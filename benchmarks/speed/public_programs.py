@@ -3,14 +3,10 @@
     python benchmarks/speed/public_programs.py FOLDER... [--most 10000] [--mu 1e-5 1e-2 1] [--json FILE]
     python benchmarks/speed/public_programs.py FOLDER... --exact [--json FILE]
 
-With --exact the linear programs themselves are solved, by the solver that `label` chooses (`best_solver`) and by `HiGHS`, and
-compared with SciPy's own build of HiGHS and with Clarabel.
+With --exact the linear programs themselves are solved, by `best_solver` and by `HiGHS`, and compared with SciPy's own build of HiGHS
+and with Clarabel. A folder holds .mps, .mps.gz, .lp or .npz files and is called by what they come from: sources in the package registry,
 
-A folder holds .mps, .mps.gz or .lp files, or .npz files as SciPy's sources ship them, and is called by what they come from.
-None of the files is part of this repository; they lie in sources of the package registry:
-
-    scipy-1.9.3   benchmarks/benchmarks/linprog_benchmark_files: the Netlib programs, feasible and infeasible ones
-                  (they hold pickles, so read none that you do not trust)
+    scipy-1.9.3   benchmarks/benchmarks/linprog_benchmark_files: the Netlib programs (they hold pickles: read none that you do not trust)
     mip-2.0.0     examples and test/data: MIPLIB and others; integrality is dropped
 
 μ is relative: that number times max |c| over the size of the right-hand sides and bounds. Times are CPU times of one thread, the

@@ -31,13 +31,9 @@ def assignment(size: int) -> dfl.Program:
 
 def transport(sources: int, sinks: int) -> dfl.Program:
     demand = np.random.default_rng(0).integers(1, 9, sinks).astype(float)
-    return dfl.Program(
-        A=np.kron(np.ones((1, sources)), np.eye(sinks)),
-        b=demand,
-        G=np.kron(np.eye(sources), np.ones((1, sinks))),
-        h=np.full(sources, np.ceil(1.3 * demand.sum() / sources)),
-        name=f"transport {sources}×{sinks}",
-    )
+    A, G = np.kron(np.ones((1, sources)), np.eye(sinks)), np.kron(np.eye(sources), np.ones((1, sinks)))
+    h = np.full(sources, np.ceil(1.3 * demand.sum() / sources))
+    return dfl.Program(A=A, b=demand, G=G, h=h, name=f"transport {sources}×{sinks}")
 
 
 def sparse(n: int, equations: int, inequalities: int, density: float) -> dfl.Program:

@@ -107,6 +107,11 @@ def digest(*tensors: torch.Tensor) -> str:
     return content.hexdigest()[:16]
 
 
+def outcome(model: nn.Module, history: Any, answers: torch.Tensor, **more: float) -> dict[str, Any]:
+    weights, loss = digest(*model.state_dict().values()), history.rows[-1]["loss"]
+    return {"weights": weights, "loss": loss, "answers": answers.detach().double().reshape(-1)[:64].tolist()} | more
+
+
 def trained(case: Case) -> dict[str, Any]:
     """The digest of the final weights, and the first answers of the layer."""
     problem = dfl.problems.problem_named(case.problem, seed=SEED)
@@ -121,12 +126,7 @@ def trained(case: Case) -> dict[str, Any]:
     c = problem.program.objective.vector(data.costs.double())
     decided = problem.solver().solve(model(data.features).detach()).decision.double()
     lost = (c * (decided - data.decisions.double())).sum() / (c * data.decisions.double()).sum().abs()
-    return {
-        "weights": digest(*model.state_dict().values()),
-        "regret": float(lost),
-        "loss": history.rows[-1]["loss"],
-        "answers": [float(number) for number in first.detach().double().reshape(-1)[:64]],
-    }
+    return outcome(model, history, first, regret=float(lost))
 
 
 def with_instances() -> dict[str, Any]:
@@ -137,19 +137,11 @@ def with_instances() -> dict[str, Any]:
     )
     X = rng.normal(size=(120, 4))
     Y = np.exp(0.3 * X @ rng.normal(size=(4, 3))) + 0.5
-    instance = dfl.Instance(
-        h=torch.tensor(rng.uniform(3.5, 5, (120, 1))),
-        upper=torch.tensor(rng.uniform(1.5, 2, (120, 4))),
-        d=torch.tensor(rng.uniform(0, 1, (120, 4))),
-    )
+    ranges = {"h": (3.5, 5, (120, 1)), "upper": (1.5, 2, (120, 4)), "d": (0, 1, (120, 4))}
+    instance = dfl.Instance(**{name: torch.tensor(rng.uniform(*one)) for name, one in ranges.items()})
     fitted = dfl.DecisionFocusedRegressor(program, model="mlp", hidden=(8,), epochs=6, random_state=3)
     fitted.fit(X, Y, instance=instance)
-    decided = torch.tensor(fitted.decide(X, instance))
-    return {
-        "weights": digest(*fitted.model_.state_dict().values()),
-        "loss": fitted.history_.rows[-1]["loss"],
-        "answers": decided.reshape(-1)[:64].tolist(),
-    }
+    return outcome(fitted.model_, fitted.history_, torch.tensor(fitted.decide(X, instance)))
 
 
 def resumed() -> dict[str, Any]:
@@ -164,11 +156,7 @@ def resumed() -> dict[str, Any]:
                 problem=problem, optimizer="adamw", checkpoint=Path(folder) / "run.pt", epochs=epochs, keep="best",
                 scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5), seed=SEED, progress=False,
             )  # fmt: skip
-    return {
-        "weights": digest(*model.state_dict().values()),
-        "loss": history.rows[-1]["loss"],
-        "answers": [row["validation_absolute_regret"] for row in history.rows],
-    }
+    return outcome(model, history, torch.tensor([row["validation_absolute_regret"] for row in history.rows]).double())
 
 
 def run_all(only: str) -> dict[str, dict[str, Any]]:

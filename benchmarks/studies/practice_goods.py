@@ -241,15 +241,13 @@ def feed(seed: int) -> Case:
         A=np.vstack([
             np.hstack([one, later - one, -one, np.zeros((n, 9))]), np.hstack([np.zeros((3, 48)), by_week, np.zeros((3, 9))]),
         ]),
-        b=np.append(np.zeros(n), np.full(weeks, 100.0)),
-        G=np.hstack([none[:9], none[:9], -rows, -np.eye(9)]),
+        b=np.append(np.zeros(n), np.full(weeks, 100.0)), G=np.hstack([none[:9], none[:9], -rows, -np.eye(9)]),
         h=-np.tile(100 * np.quantile(holds, 0.6, axis=1), weeks),
         upper=np.concatenate([np.full(n, 60.0), np.full(n, 80.0), np.full(n, 45.0), np.full(9, np.inf)]),
         S=np.vstack([one, none, none, np.zeros((9, n))]),
         d=np.concatenate([np.full(n, 9.0), np.full(n, 4.0), np.zeros(n), np.full(9, 950.0)]),
         cost_names=[f"price[{k}]" for k in range(n)],
-        constraint_names={f"tonnes[{t}]": ("b", n + t) for t in range(weeks)},
-        name="feed",
+        constraint_names={f"tonnes[{t}]": ("b", n + t) for t in range(weeks)}, name="feed",
     )  # fmt: skip
     rng, count = np.random.RandomState([12, seed]), 220
     dates, total = np.datetime64("2020-01-06") + 7 * np.arange(count), count + weeks

@@ -187,22 +187,18 @@ def heating(seed: int) -> Case:
     n, one, before = 12, np.eye(12), np.eye(12, k=-1)
     none, parts = np.zeros((n, n)), ("engine", "pump", "boiler", "level", "on", "start")
     program = Program(
-        A=np.hstack([one, one, one, before - one, none, none]),
-        b=np.full(n, 12.0),
+        A=np.hstack([one, one, one, before - one, none, none]), b=np.full(n, 12.0),
         G=np.block([
             [one, none, none, none, -8 * one, none],
             [-one, none, none, none, 4 * one, none],
             [none, none, none, none, one - before, -one],
         ]),
-        h=np.zeros(3 * n),
-        upper=np.repeat([8.0, 6.0, np.inf, 20.0, 1.0, 1.0], n),
+        h=np.zeros(3 * n), upper=np.repeat([8.0, 6.0, np.inf, 20.0, 1.0, 1.0], n),
         S=np.vstack([-1.6 * one, 0.65 * one, *[none] * 4]),  # MWh of current in two hours, for a MW of heat
-        d=np.repeat([0.0, 0.0, 0.0, 0.0, 10.0, 90.0], n),
-        integer=np.arange(6 * n) // n == 4,
+        d=np.repeat([0.0, 0.0, 0.0, 0.0, 10.0, 90.0], n), integer=np.arange(6 * n) // n == 4,
         cost_names=[f"price[{t}]" for t in range(n)],
         variable_names=[f"{part}[{t}]" for part in parts for t in range(n)],
-        constraint_names={f"heat[{t}]": ("b", t) for t in range(n)},
-        name="heating",
+        constraint_names={f"heat[{t}]": ("b", t) for t in range(n)}, name="heating",
     )  # fmt: skip
     rng, count = np.random.RandomState([9, seed]), 500
     dates, hour = np.datetime64("2021-03-01") + np.arange(count), 2 * np.arange(n)

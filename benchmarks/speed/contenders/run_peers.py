@@ -61,11 +61,8 @@ def by_cvxpylayers(data: dict[str, Any]) -> Way:
             rows.append(sign * w[where] <= sign * data[side][where])
     cost = data["d"] @ w + (y @ (S.T @ w) if S.nnz else 0)
     layer = CvxpyLayer(cp.Problem(cp.Minimize(cost + curved), rows), [y], [w])
-    arguments = {
-        "solve_method": "Clarabel",
-        **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE),
-        **dict.fromkeys(("n_jobs_forward", "n_jobs_backward"), 1),
-    }
+    arguments = {"solve_method": "Clarabel", "n_jobs_forward": 1, "n_jobs_backward": 1}
+    arguments |= dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE)
     return lambda y: layer(y, solver_args=arguments)[0]
 
 
@@ -96,11 +93,9 @@ def by_moreau(data: dict[str, Any], method: str = "auto") -> Way:
     P = sp.csr_array(data["Q"] if data["given"] else np.diag(np.concatenate([data["delta"], np.ones(k)])))
     low, high = (np.flatnonzero(np.isfinite(data[side])) for side in ("lower", "upper"))
     eye = sp.csr_array(np.eye(n))
-    wide = (
-        sp.block_array([[sp.csr_array(data["A"]), None], [sp.csr_array(data["R"]), -sp.eye_array(k)]])
-        if k
-        else data["A"]
-    )
+    wide = data["A"]
+    if k:
+        wide = sp.block_array([[sp.csr_array(wide), None], [sp.csr_array(data["R"]), -sp.eye_array(k)]])
     more = lambda part: sp.hstack([part, sp.csr_array((part.shape[0], k))])  # noqa: E731
     whole = sp.csr_array(sp.vstack([wide, more(sp.vstack([sp.csr_array(data["G"]), eye[high], -eye[low]]))]))
     right = np.concatenate([data["b"], np.zeros(k), data["h"], data["upper"][high], -data["lower"][low]])
