@@ -29,17 +29,11 @@ def inventory_program() -> dfl.Program:
     """Variables: buy (14), stock (14), order (14). S puts the price of each day on what is bought that day."""
     one, zero = sp.eye_array(DAYS), sp.csr_array((DAYS, DAYS))
     yesterday = sp.diags_array(np.ones(DAYS - 1), offsets=-1, shape=(DAYS, DAYS))
-    return dfl.Program(
-        A=sp.hstack([one, yesterday - one, zero]),
-        b=np.zeros(DAYS),  # the demand: it comes with each fortnight
-        G=sp.hstack([one, zero, -one]),
-        h=np.zeros(DAYS),
-        upper=np.repeat([1.0, ROOM, 1.0], DAYS),
-        S=sp.vstack([one, zero, zero]),
-        d=np.repeat([0.0, HOLDING, FEE], DAYS),
-        integer=np.arange(2 * DAYS, 3 * DAYS),
-        name="inventory",
-    )
+    A, G = sp.hstack([one, yesterday - one, zero]), sp.hstack([one, zero, -one])
+    costs = {"S": sp.vstack([one, zero, zero]), "d": np.repeat([0.0, HOLDING, FEE], DAYS)}
+    demand, whole = np.zeros(DAYS), np.arange(2 * DAYS, 3 * DAYS)  # the demand comes with each fortnight
+    upper = np.repeat([1.0, ROOM, 1.0], DAYS)
+    return dfl.Program(A=A, b=demand, G=G, h=0.0, upper=upper, **costs, integer=whole, name="inventory")
 
 
 def fortnights(count: int, seed: int) -> tuple[dfl.DecisionDataset, Tensor]:

@@ -193,11 +193,8 @@ class Case:
 
     @cached_property
     def instance(self) -> Instance | None:
-        own = {
-            name: torch.tensor(getattr(self, name) * self._unit(name))
-            for name in ("b", "h", "lower", "upper", "d")
-            if getattr(self, name).ndim == 2
-        }
+        names = [name for name in ("b", "h", "lower", "upper", "d") if getattr(self, name).ndim == 2]
+        own = {name: torch.tensor(getattr(self, name) * self._unit(name)) for name in names}
         return Instance(**own) if own else None
 
     @cached_property

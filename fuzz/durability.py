@@ -90,11 +90,8 @@ def two_writers(seed: int) -> list[Verdict]:
     return [Verdict("crash", f"two writers: {[errors.strip().splitlines()[-1:] for _, errors in told]}")]
 
 
-CHECKS: dict[str, Callable[[int], list[Verdict]]] = {
-    "fit, killed": _killed("fit"),
-    "label, killed": _killed("label"),
-    "two writers": two_writers,
-}
+CHECKS: dict[str, Callable[[int], list[Verdict]]] = {f"{work}, killed": _killed(work) for work in ("fit", "label")}
+CHECKS["two writers"] = two_writers
 
 
 def _work(work: str, folder: Path) -> bytes:

@@ -56,11 +56,8 @@ def _together(case: Case, kind: str, i: int) -> Truth:
     w = np.zeros(case.n)
     for (_, own), truth in zip(case.parts, truths, strict=True):
         w[own] = truth.w
-    factors = [part.cost / case.cost for part, _ in case.parts]
-    objective, scale = (
-        float(sum(factor * getattr(truth, name) for factor, truth in zip(factors, truths, strict=True)))
-        for name in ("objective", "scale")
-    )
+    both = [(part.cost / case.cost, truth) for (part, _), truth in zip(case.parts, truths, strict=True)]
+    objective, scale = (float(sum(f * getattr(truth, name) for f, truth in both)) for name in ("objective", "scale"))
     return Truth("optimal", objective, w, scale, all(truth.exact for truth in truths))
 
 

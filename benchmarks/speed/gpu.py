@@ -285,7 +285,6 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
@@ -311,7 +310,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, extent: Extent) -> None:
     found: dict[str, Any] = {}
-    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first
+    for part in PARTS:  # the CPU first
         begun = time.perf_counter()
         try:
             found[part] = PARTS[part](extent)

@@ -214,14 +214,15 @@ def summary(records: Rows) -> Iterator[Row]:
     for source, mu, group in [*groups, ("all", "all", records)]:
         theirs = [record for record in group if record["clarabel"] in SOLVED]
         both = [record for record in theirs if record["status"] == "OPTIMAL"]
-        yield {"files of": source, "μ": mu, "programs": len(group), "Clarabel solves": len(theirs)} | {
-            "of these solved": len(both),
-            "share": f"{len(both) / len(theirs):.1%}" if theirs else "",
-            "solved beyond these": how_many(group, "status", "OPTIMAL") - len(both),
-            "infeasible": how_many(group, "status", "INFEASIBLE"),
+        solved, none = (how_many(group, "status", status) for status in ("OPTIMAL", "INFEASIBLE"))
+        row = {"files of": source, "μ": mu, "programs": len(group), "Clarabel solves": len(theirs)}
+        row |= {"of these solved": len(both), "share": f"{len(both) / len(theirs):.1%}" if theirs else ""}
+        row |= {"solved beyond these": solved - len(both), "infeasible": none}
+        row |= {
             "infeasible by Clarabel": how_many(group, "clarabel", *NO_POINT),
             "time beside Clarabel's": beside(both),
         }
+        yield row
 
 
 def exact_summary(records: Rows) -> Iterator[Row]:
@@ -229,19 +230,12 @@ def exact_summary(records: Rows) -> Iterator[Row]:
     for way, source in itertools.product(EXACT, [*dict.fromkeys(r["source"] for r in records), "all"]):
         group = [r for r in records if r["mu"] == way and source in (r["source"], "all")]
         theirs = [r for r in group if r["clarabel"] in SOLVED]
-        yield {
-            "files of": source,
-            "solver": way,
-            "programs": len(group),
-            "OPTIMAL": how_many(group, "status", "OPTIMAL"),
-            "INFEASIBLE": how_many(group, "status", "INFEASIBLE"),
-            "wrong": sum(map(wrong, group)),
-            "SciPy solves": how_many(group, "scipy", "OPTIMAL"),
-            "infeasible by SciPy": how_many(group, "scipy", "INFEASIBLE"),
-            "Clarabel solves": len(theirs),
-            "of these OPTIMAL": how_many(theirs, "status", "OPTIMAL"),
-            "s in all": float(sum(r["seconds"] or 0.0 for r in group)),
-        }
+        row = {"files of": source, "solver": way, "programs": len(group)}
+        row |= {status: how_many(group, "status", status) for status in ("OPTIMAL", "INFEASIBLE")}
+        row |= {"wrong": sum(map(wrong, group)), "SciPy solves": how_many(group, "scipy", "OPTIMAL")}
+        row |= {"infeasible by SciPy": how_many(group, "scipy", "INFEASIBLE"), "Clarabel solves": len(theirs)}
+        row["of these OPTIMAL"] = how_many(theirs, "status", "OPTIMAL")
+        yield row | {"s in all": float(sum(r["seconds"] or 0.0 for r in group))}
 
 
 def wrong(record: Row) -> bool:

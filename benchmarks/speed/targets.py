@@ -43,11 +43,8 @@ class Target:
         """Place → figure; empty where nothing was measured."""
         path = folder / f"{self.file}.json"
         rows = json.loads(path.read_text())["subjects"].get(self.subject, []) if path.exists() else []
-        return {
-            place(row): float(row[self.column])
-            for row in rows
-            if self.column in row and (place(row) == self.row if self.row else place(row) != MEAN)
-        }
+        own = (row for row in rows if (place(row) == self.row if self.row else place(row) != MEAN))
+        return {place(row): float(row[self.column]) for row in own if self.column in row}
 
     def reached(self, figure: float, bound: float) -> bool:
         return figure <= bound if self.at_most else figure >= bound
