@@ -4,8 +4,6 @@ Five of them compare ways to train a linear model over seeds: a way is a functio
 All ways of a seed see the same data and are judged on the same instances, so that differences are paired.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -8,8 +8,6 @@
 Load is predicted. Training goes through the relaxation; labels, decisions and the test are those of the integer program.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -9,8 +9,6 @@ Everything else is the same for all. `NAMES` has their names in studies; the las
 schedules of CSPLib, read from the folder that DFLEARN_SCHEDULES names.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

@@ -7,8 +7,6 @@
 energy_knapsack.toml and energy_scheduling.toml are the studies; finished runs are kept in runs.jsonl.xz and never repeated.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterable, Sequence

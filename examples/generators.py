@@ -7,8 +7,6 @@
 After Donti, Amos and Kolter (2017): what is missing is bought at a high price, what is too much is lost.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -8,8 +8,6 @@
 Quantities are truckloads. Prices are predicted; holding costs and fees are known (d of `Program`). Each fortnight has its own demand: b of `Instance`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

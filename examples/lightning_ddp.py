@@ -8,8 +8,6 @@ Lightning starts the other processes itself, by calling this script again with t
 own part of every batch, and of the validation set.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 

@@ -7,8 +7,6 @@
 Without the shelf, the best order is a quantile of demand: at the share (missed − cost) / (missed + left).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -7,8 +7,6 @@ Each cell of a map costs time; the ship goes from west to east, one column at a 
 and every loss that needs a solver only (SPO+, perturbed Fenchel-Young, SCE without smoothing) trains through it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

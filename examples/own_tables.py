@@ -11,8 +11,6 @@ where. `hours.csv` and `new_hours.csv` hold, for each day, the hours that the ma
 is a forecast for the new days that needs no model: the prices of the day before.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from datetime import date, timedelta

@@ -11,8 +11,6 @@ capacity of one: min −ŷ w₁ − 2 w₂ over w₁ + w₂ ≤ 1, w ≥ 0. The 
 nine days of ten y = 3, on the tenth y = 1.8. The model knows all this, up to one factor: ŷ = a y.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

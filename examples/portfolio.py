@@ -7,8 +7,6 @@
 Returns are powers of linear signals plus factor and own noise, as in Elmachtoub and Grigas (2022).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -7,8 +7,6 @@
     SCE^MTZ, u as written           the same without scaling the positions u
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

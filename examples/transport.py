@@ -7,8 +7,6 @@
 Demand y of each town is predicted.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

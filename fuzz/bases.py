@@ -1,7 +1,5 @@
 """What families of programs are made from: numbers, feasible programs, bounds, integers, other units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

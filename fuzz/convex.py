@@ -1,7 +1,5 @@
 """Families of the form with Q, predicted right-hand sides and recourse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

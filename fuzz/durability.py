@@ -8,8 +8,6 @@ which does its work in FOLDER and prints a digest of the result; after SECONDS i
 tests/ has flipped bits in checkpoints, studies that are killed, and full disks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

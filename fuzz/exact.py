@@ -4,8 +4,6 @@ Every float is a rational number. Rows are multiplied by a power of two until al
 tableau integer (Edmonds, Bareiss): real entries are `table / denominator`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 ties beside huge bounds, nearly dependent rows, numbers of many sizes, zeros, mixed batches.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

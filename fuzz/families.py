@@ -1,7 +1,5 @@
 """Random programs by family. A family is a function of a random generator; `make` names the case that a seed gives."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Front ends: the case is written in another tool's words, read back, and must still be the same program."""
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Callable

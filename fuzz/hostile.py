@@ -9,8 +9,6 @@ an error of dflearn's. Anything else is a crash: another error, a signal, no end
 tries one kind by so many mutations, and prints a verdict for each as a line of JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Runs in a process of their own, so that one that dies (in a back end's compiled code) is a verdict and not the end."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Iterator, Sequence

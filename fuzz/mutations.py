@@ -1,7 +1,5 @@
 """Hostile changes of files: of their structure, beside their bytes. Each takes a `random.Random`, so that a seed gives it again."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Subjects beyond solvers and layers: losses by their formulas and differences, labels and evaluation by plain numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 from unittest import mock

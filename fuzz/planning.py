@@ -3,8 +3,6 @@
 Quantities are of size one in base units and tonnes for the library; prices are around 300 for a tonne.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

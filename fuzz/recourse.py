@@ -1,7 +1,5 @@
 """What a decision costs once the truth is known: evaluation and `TaskLoss`, against exact arithmetic and Clarabel."""
 
-from __future__ import annotations
-
 import warnings
 
 import clarabel

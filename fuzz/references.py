@@ -1,7 +1,5 @@
 """What is true about a case: by exact arithmetic where possible, by Clarabel on the well-scaled base program otherwise."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Results as files: one JSON file for each range of seeds, and a table over all of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

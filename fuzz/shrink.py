@@ -1,7 +1,5 @@
 """Make a failure small, and print it as a test."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ A subject that can answer in several ways (from a start, with presolve) takes on
 Solvers, layers and answers that several subjects need are made once per case (`Case.once`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple

@@ -3,8 +3,6 @@
 Everything is judged in base units, where decisions are of size one, and independent parts of a program each in its own.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ and a table. What is done is not run again; `--again` tries survivors once more 
 After a change of the tests, which lines each executes is measured anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib.metadata

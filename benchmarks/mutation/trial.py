@@ -1,7 +1,5 @@
 """Does a test notice? The tests that execute the mutated line run in a copy of the tree, in a process of their own."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

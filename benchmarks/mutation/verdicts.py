@@ -1,7 +1,5 @@
 """Verdicts as JSON and as a page. Equivalent mutants and those that loop are judged by hand, in `judged.json`."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ Nothing is run here: `dfl paper table` and `dfl paper all` make the runs. A test
 write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

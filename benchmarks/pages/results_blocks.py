@@ -5,8 +5,6 @@
 Nothing is measured here. A test compares the documents with what this would write.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -5,8 +5,6 @@
 TREE is a checkout of the earlier commit. Each round starts one process for each tree. The least time of all rounds counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ is the ratio of sums over 1000 other instances after as many epochs as all of a 
 Cold: no start. Warm: from where the same instance's last solve ended. PyEPO's solvers go on from the last instance's basis.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

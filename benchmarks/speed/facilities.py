@@ -7,8 +7,6 @@ predictions of a linear model that was trained for a while. All optima are compa
 the optimum. Gurobi solves up to 2,000 variables by its free licence. In the published sizes all facilities must open.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

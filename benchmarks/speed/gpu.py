@@ -11,8 +11,6 @@ to the largest number there. The CPU comes first, in a process of its own, befor
 counts it.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The results of `gpu.py` as a document, and the crossover as a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ line through the logarithms of its larger half: of time against the entries of t
 against the variables. Nothing quadratic in memory means exponents well below 2.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

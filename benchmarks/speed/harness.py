@@ -4,8 +4,6 @@ One-thread timings use the CPU time of the process, which other work on the mach
 threads use the clock on the wall.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -7,8 +7,6 @@ numbers as a model predicts them. HiGHS and Gurobi solve the first INSTANCES; ou
 the mean and the slowest.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any

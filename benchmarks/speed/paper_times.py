@@ -8,8 +8,6 @@ solver. SCE^DYS is the authors' iteration by our kernel, dense by their matrices
 validation included.
 """
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

@@ -16,8 +16,6 @@ ends the process. With --json, rows of the same commit are kept and the others s
 objectives are relative to Σ|c_j w_j| at the reference's answer.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

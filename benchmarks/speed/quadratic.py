@@ -11,8 +11,6 @@ relative to its norm; `violation` is by how much rows and bounds are broken, rel
 by more than 1e-3 has no ratio: the second tables tell by how much.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial

@@ -6,8 +6,6 @@ Times are CPU times on one thread, in turns. The epochs have 1,000 instances of 
 solved as a linear program like any other; PyEPO's model is its own for Gurobi.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Callable

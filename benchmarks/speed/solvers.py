@@ -5,8 +5,6 @@
 One thread. Times are per instance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

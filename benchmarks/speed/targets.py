@@ -7,8 +7,6 @@ committed one, which leaves room for what the same code shows from run to run on
 only one side has are left out, and so are means, which may be of other rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -7,8 +7,6 @@ timed in fresh processes: CPU time from start to end, less that of a process tha
 SCE^smoothed, is timed in a copy of the source in which nothing was compiled, after `dfl compile` there, and from a wheel made then.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """Methods whose one parameter is a share of the mean size of the costs c = S y + d, so that one grid suits them all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from dflearn.layers import DavisYin, Perturbed, Smoothed

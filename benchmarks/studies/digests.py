@@ -8,8 +8,6 @@ says which it moved. A run also keeps the layer's answers on its first batch and
 whose sums are ordered differently are compared. Bits depend on the processor: both files must come from the same machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

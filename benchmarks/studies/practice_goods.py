@@ -1,7 +1,5 @@
 """Worlds of the practice benchmark about goods and people. A seed is another history of a world."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dflearn.program import Program

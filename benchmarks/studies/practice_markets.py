@@ -1,7 +1,5 @@
 """Worlds of the practice benchmark that buy or sell energy, and what all its worlds share. A seed is another history of a world."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

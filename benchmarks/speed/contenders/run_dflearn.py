@@ -6,8 +6,6 @@ run_dflearn.py labels DATA            `label` of all instances
 run_dflearn.py growth DATA PART       one part at one size: its time, and the memory that it adds
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from dataclasses import replace

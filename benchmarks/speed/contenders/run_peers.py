@@ -9,8 +9,6 @@ is faster for them. Peers are asked for TOLERANCE, qpth for its default. Solvers
 costs change.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

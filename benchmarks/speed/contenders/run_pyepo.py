@@ -7,8 +7,6 @@ Knapsacks are relaxed (`.relax()`) in training; MPAX has relaxations alone, in f
 everyone else; above one, PyEPO's processes do.
 """
 
-from __future__ import annotations
-
 import io
 from contextlib import redirect_stderr
 from typing import Any

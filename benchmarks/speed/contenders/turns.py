@@ -4,8 +4,6 @@ A contender is a process. It sets itself up and says "ready"; then for each line
 for what it found, and the answer, one line of JSON, has the seconds and the memory. `contest.py` is the other side.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
