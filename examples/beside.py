@@ -104,11 +104,8 @@ def forecasts(
     program: dfl.Program, draw: Draw, share: float | Tensor, seeds: Sequence[int], *, mu: float, **training: Any
 ) -> str:
     """The table of three forecasts: the mean, the newsvendor's quantile, and what the cost after recourse teaches."""
-    ways = {
-        "mean (ridge)": ridge,
-        "quantile": trained(pinball(share), **training),
-        "cost after recourse": trained(dfl.losses.TaskLoss(dfl.Smoothed(program, mu)), **training),
-    }
+    after = trained(dfl.losses.TaskLoss(dfl.Smoothed(program, mu)), **training)
+    ways = {"mean (ridge)": ridge, "quantile": trained(pinball(share), **training), "cost after recourse": after}
     return table(study(program, draw, ways, seeds))
 
 

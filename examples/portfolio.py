@@ -39,11 +39,8 @@ def main() -> None:
     program = portfolio_program()
     layer = dfl.Smoothed(program, mu=0.0)  # the quadratic program itself
     labelled = lambda way: lambda train, seed: way(dfl.label(train, program, progress=False), seed)  # noqa: E731
-    ways = {
-        "ridge": ridge,
-        "Fenchel-Young": labelled(trained(dfl.losses.FenchelYoung(layer), epochs=10, lr=1e-4)),
-        "the return itself": trained(dfl.losses.TaskLoss(layer), epochs=10, lr=1e-4),
-    }
+    pfy, itself = (trained(loss(layer), epochs=10, lr=1e-4) for loss in (dfl.losses.FenchelYoung, dfl.losses.TaskLoss))
+    ways = {"ridge": ridge, "Fenchel-Young": labelled(pfy), "the return itself": itself}
     print(table(study(program, draw, ways, seeds_of(__doc__))))
 
 

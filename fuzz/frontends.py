@@ -157,11 +157,9 @@ def _pyomo(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     import pyomo.environ as pyo
 
     model = pyo.ConcreteModel()
-    model.w = pyo.Var(
-        range(p.n),
-        domain=lambda _, j: pyo.Integers if p.integer[j] else pyo.Reals,
-        bounds=lambda _, j: tuple(float(b) if np.isfinite(b) else None for b in (p.lower[j], p.upper[j])),
-    )
+    domain = lambda _, j: pyo.Integers if p.integer[j] else pyo.Reals  # noqa: E731
+    ends = lambda _, j: tuple(float(b) if np.isfinite(b) else None for b in (p.lower[j], p.upper[j]))  # noqa: E731
+    model.w = pyo.Var(range(p.n), domain=domain, bounds=ends)
     model.rows = pyo.ConstraintList()
     for rows, right, equal in ((p.A.toarray(), p.b, True), (p.G.toarray(), p.h, False)):
         for row, side in zip(rows, right, strict=True):
