@@ -57,7 +57,6 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	done
 	$(BIN)/python benchmarks/speed/plots.py $(OUT)
 	$(BIN)/python benchmarks/speed/targets.py $(OUT)
-	$(BIN)/python benchmarks/speed/regression.py $(OUT)
 
 docs: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site, in build/site; a warning is an error
 	$(BIN)/mkdocs build --strict

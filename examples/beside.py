@@ -4,8 +4,6 @@ Five of them compare ways to train a linear model over seeds: a way is a functio
 All ways of a seed see the same data and are judged on the same instances, so that differences are paired.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +16,6 @@ from torch import Tensor, nn
 import dflearn as dfl
 from dflearn.data import Batch, DecisionDataset, Split
 from dflearn.evaluation import Evaluation, estimates
-from dflearn.losses import TaskLoss
 from dflearn.report.style import INK, color_of
 
 Way = Callable[[DecisionDataset, int], nn.Module]
@@ -107,15 +104,9 @@ def forecasts(
     program: dfl.Program, draw: Draw, share: float | Tensor, seeds: Sequence[int], *, mu: float, **training: Any
 ) -> str:
     """The table of three forecasts: the mean, the newsvendor's quantile, and what the cost after recourse teaches."""
-    ways = {
-        "mean (ridge)": ridge,
-        "quantile": trained(pinball(share), **training),
-        "cost after recourse": trained(TaskLoss(dfl.Smoothed(program, mu)), **training),
-    }
+    after = trained(dfl.losses.TaskLoss(dfl.Smoothed(program, mu)), **training)
+    ways = {"mean (ridge)": ridge, "quantile": trained(pinball(share), **training), "cost after recourse": after}
     return table(study(program, draw, ways, seeds))
-
-
-# -- one seed: options, training and tables ---------------------------------------------------------------------------
 
 
 def options_of(description: str | None, quick: str, *, plot: str, epochs: int = 30) -> argparse.ArgumentParser:
@@ -152,10 +143,8 @@ def one_seed(
     validated_by: Any = None,
     **options: Any,
 ) -> dict[str, Evaluation]:
-    """A model for each loss on the test data, and the mean of the costs in place of a model.
-
-    The best epoch is kept: by validation regret, two-stage's by its own loss. judge: a program and its solver, or a solver.
-    """
+    """A model for each loss on the test data, and the mean of the costs in place of a model. The best epoch is kept: by
+    validation regret, two-stage's by its own loss. judge: a program and its solver, or a solver."""
     found, solver = {}, judge[-1]
     for name, loss in losses.items():
         by_regret = {} if name == "two-stage" else {"problem": validated_by or solver}
@@ -188,9 +177,6 @@ def saved(found: Mapping[str, Evaluation], metric: str, form: str) -> Callable[[
         return f"{value:{form}} [{high:{form}}, {low:{form}}]"
 
     return show
-
-
-# -- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def picture(path: Path, size: tuple[float, float], draw: Callable[..., None], *given: Any) -> None:

@@ -1,7 +1,6 @@
 """Unit commitment: which units run tomorrow, and at what output, before the load is known; errors are balanced at a price.
 
-    python examples/commitment.py
-    python examples/commitment.py --quick
+    python examples/commitment.py [--quick]
 
     min over (on, start, g) of  Σ_it fixed_i on_it + begin_i start_it + fuel_i g_it + balancing
         s.t.  least_i on_it ≤ g_it ≤ most_i on_it,   start_it ≥ on_it − on_i,t−1,   Σ_i g_it = load_t up to balancing,   on_it ∈ {0, 1}
@@ -9,14 +8,11 @@
 Load is predicted. Training goes through the relaxation; labels, decisions and the test are those of the integer program.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 import dflearn as dfl
 from beside import data, forecasts, seeds_of
-from dflearn.data import DecisionDataset
 
 UNITS, HOURS = 3, 8
 MOST, LEAST = np.array([6.0, 4.0, 3.0]), np.array([3.0, 1.5, 0.5])
@@ -46,7 +42,7 @@ def commitment_program() -> dfl.Program:
     return program.elastic("predicted", (SOLD, BOUGHT))
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """Load between 2 and 12, with more noise in the evening; 120 days to learn from, 60 to be judged on."""
     rng = np.random.default_rng(500 + seed)
     x = rng.normal(size=(180, 3))

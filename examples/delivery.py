@@ -1,7 +1,6 @@
 """Delivery on a road network that is no grid: every day another customer, and travel times that depend on the day.
 
-    python examples/delivery.py
-    python examples/delivery.py --quick
+    python examples/delivery.py [--quick]
 
     min over w of Σ_a time_a w_a   s.t.   out(v) − in(v) = 1 at the depot, −1 at today's customer, 0 elsewhere,   0 ≤ w ≤ 1
 
@@ -31,10 +30,8 @@ from dflearn.report.style import INK
 
 @dataclass(frozen=True, eq=False)
 class Roads:
-    """Places in the unit square and the roads between them, both directions of each.
-
-    positions `(nodes, 2)`; tails, heads `(arcs,)`; node 0 is the depot.
-    """
+    """Places in the unit square and the roads between them, both directions of each. positions `(nodes, 2)`; tails, heads
+    `(arcs,)`; node 0 is the depot."""
 
     positions: np.ndarray
     tails: np.ndarray

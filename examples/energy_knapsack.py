@@ -9,8 +9,6 @@ The value of a half-hour is about its weight times its price. The literature pre
 nothing of the weight; `--predict price` predicts the price, and leaves the weight, which is known, to the program.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ Everything else is the same for all. `NAMES` has their names in studies; the las
 schedules of CSPLib, read from the folder that DFLEARN_SCHEDULES names.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
@@ -25,7 +23,6 @@ import dflearn as dfl
 from beside import options_of
 from dflearn.data.cache import default_cache
 from dflearn.data.scale import Scale
-from dflearn.losses import SCE
 from dflearn.problems import Scheduling
 from dflearn.problems.energy import VARIABLE
 from dflearn.studies import Method, Prepared, RunContext, register, register_problem
@@ -34,12 +31,8 @@ from dflearn.studies.record import Record
 from dflearn.studies.run import run
 
 HERE, SCHEDULES = Path(__file__).resolve().parent, "DFLEARN_SCHEDULES"
-NAMES = {
-    "two-stage scaled": "two-stage",
-    "MSE scaled": "two-stage, stopped by regret",
-    "SPO+^relax scaled": "SPO+",
-    "SCE^smoothed scaled tuned": "SCE",
-}
+NAMES = {"two-stage scaled": "two-stage", "MSE scaled": "two-stage, stopped by regret", "SPO+^relax scaled": "SPO+"}
+NAMES["SCE^smoothed scaled tuned"] = "SCE"
 METHODS = tuple(NAMES.values())
 
 
@@ -47,7 +40,7 @@ def smoothed(context: RunContext) -> Prepared:
     """SCE through the smoothed relaxation, μ = share · mean |S y|; the model works in units of the costs."""
     objective, train = context.problem.program.objective, context.train
     mu = context.parameters["share"] * float(objective.vector(train.batch().require("costs")).abs().mean())
-    loss = SCE(dfl.Smoothed(context.problem.program, mu))
+    loss = dfl.losses.SCE(dfl.Smoothed(context.problem.program, mu))
     return Prepared(loss, train, scale=Scale.of(objective, train).costs)
 
 
@@ -57,13 +50,9 @@ def schedule(number: int, seed: int = 0, path: str | None = None, digest: str = 
     return replace(Scheduling.read(folder / f"schedule_load{number}.txt"), seed=seed, path=path, digest=digest)
 
 
-register(
-    Method("SCE^smoothed scaled tuned", "smoothed, μ = share · mean |S y|", smoothed, lambda problem: {"share": 1.0})
-)
+_about = "smoothed, μ = share · mean |S y|"
+register(Method("SCE^smoothed scaled tuned", _about, smoothed, lambda problem: {"share": 1.0}))
 register_problem("schedule_load{number}", schedule, "a schedule of CSPLib 059", example="schedule_load1")
-
-
-# -- one seed, with its decisions: for the pictures --------------------------------------------------------------------
 
 
 class Judged(NamedTuple):
@@ -76,8 +65,7 @@ class Judged(NamedTuple):
 def options_for(description: str | None, quick: str, plot: str) -> argparse.ArgumentParser:
     """The options of both examples."""
     arguments = options_of(description, quick, plot=plot)
-    what = f"file of real days (default: ${VARIABLE}, else synthetic ones)"
-    arguments.add_argument("--data", type=Path, help=what)
+    arguments.add_argument("--data", type=Path, help=f"file of real days (default: ${VARIABLE}, else synthetic ones)")
     return arguments
 
 

@@ -8,8 +8,6 @@ predicted prices enter the costs of hundreds of variables, so S of the program i
 linear relaxation; the test days are decided by the exact integer program.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

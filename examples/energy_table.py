@@ -7,8 +7,6 @@
 energy_knapsack.toml and energy_scheduling.toml are the studies; finished runs are kept in runs.jsonl.xz and never repeated.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterable, Sequence
@@ -51,10 +49,8 @@ def share(records: Sequence[Record]) -> float:
 
 
 def difference(found: Found, problem: str, seeds: list[int], method: str) -> estimates.Estimate:
-    """Σ (regret of two-stage − regret of `method`) / Σ optimum over the test days of all seeds, with its 95 % interval.
-
-    The interval is over days. One that several seeds test counts as one day, with all its regrets and optima.
-    """
+    """Σ (regret of two-stage − regret of `method`) / Σ optimum over the test days of all seeds, with its 95 % interval. The
+    interval is over days. One that several seeds test counts as one day, with all its regrets and optima."""
     base, own = ([found[problem, seed, name] for seed in seeds] for name in (METHODS[0], method))
     for one, other in zip(base, own, strict=True):
         assert np.array_equal(one.ids, other.ids), f"{problem}: methods were tested on different days"

@@ -1,21 +1,17 @@
 """Generator scheduling: tomorrow's load is predicted, output follows it within ramps, errors are paid for unequally.
 
-    python examples/generators.py
-    python examples/generators.py --quick
+    python examples/generators.py [--quick]
 
     min over g of  Σ_t fuel g_t + ½ curve g_t² + dear (load_t − g_t)₊ + cheap (g_t − load_t)₊     s.t.  |g_t − g_{t−1}| ≤ ramp
 
 After Donti, Amos and Kolter (2017): what is missing is bought at a high price, what is too much is lost.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 import dflearn as dfl
 from beside import data, forecasts, seeds_of
-from dflearn.data import DecisionDataset
 
 HOURS, FUEL, CURVE, RAMP, CHEAP, DEAR = 24, 1.0, 0.05, 1.0, 0.5, 8.0
 SHARE = (DEAR - FUEL - CURVE * 10) / (DEAR + CHEAP)  # of a newsvendor for each hour, at a usual load of 10
@@ -31,7 +27,7 @@ def generator_program() -> dfl.Program:
     return program.elastic("predicted", (CHEAP, DEAR))
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """Load follows the temperature, more so and with more noise in the afternoon; 200 days to learn from, 200 to be judged on."""
     rng = np.random.default_rng(300 + seed)
     x = rng.normal(size=(400, 3))  # temperature, its change, the day before

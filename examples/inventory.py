@@ -1,15 +1,12 @@
 """Buying ahead: known orders, unknown prices. When to buy, and how much, for the next fortnight?
 
-    python examples/inventory.py
-    python examples/inventory.py --quick
+    python examples/inventory.py [--quick]
 
     min over (buy, stock, order) of  Σ_t price_t buy_t + holding Σ_t stock_t + fee Σ_t order_t
         s.t.  stock_{t−1} + buy_t − stock_t = demand_t,   buy_t ≤ order_t,   stock_t ≤ room,   order_t ∈ {0, 1}
 
 Quantities are truckloads. Prices are predicted; holding costs and fees are known (d of `Program`). Each fortnight has its own demand: b of `Instance`.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -19,8 +16,6 @@ from torch import Tensor, nn
 
 import dflearn as dfl
 from beside import comparison, draw_regrets, large_gain, one_seed, options_of, picture, saved, single
-from dflearn.data import DecisionDataset
-from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
 from dflearn.report.style import INK, LINE, color_of
 
@@ -32,24 +27,16 @@ def inventory_program() -> dfl.Program:
     """Variables: buy (14), stock (14), order (14). S puts the price of each day on what is bought that day."""
     one, zero = sp.eye_array(DAYS), sp.csr_array((DAYS, DAYS))
     yesterday = sp.diags_array(np.ones(DAYS - 1), offsets=-1, shape=(DAYS, DAYS))
-    return dfl.Program(
-        A=sp.hstack([one, yesterday - one, zero]),
-        b=np.zeros(DAYS),  # the demand: it comes with each fortnight
-        G=sp.hstack([one, zero, -one]),
-        h=np.zeros(DAYS),
-        upper=np.repeat([1.0, ROOM, 1.0], DAYS),
-        S=sp.vstack([one, zero, zero]),
-        d=np.repeat([0.0, HOLDING, FEE], DAYS),
-        integer=np.arange(2 * DAYS, 3 * DAYS),
-        name="inventory",
-    )
+    A, G = sp.hstack([one, yesterday - one, zero]), sp.hstack([one, zero, -one])
+    costs = {"S": sp.vstack([one, zero, zero]), "d": np.repeat([0.0, HOLDING, FEE], DAYS)}
+    demand, whole = np.zeros(DAYS), np.arange(2 * DAYS, 3 * DAYS)  # the demand comes with each fortnight
+    upper = np.repeat([1.0, ROOM, 1.0], DAYS)
+    return dfl.Program(A=A, b=demand, G=G, h=0.0, upper=upper, **costs, integer=whole, name="inventory")
 
 
-def fortnights(count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
-    """Features of each day `(count, 14, 4)`, prices `(count, 14)`, each fortnight's demand as b; and the mean prices.
-
-    The market is quiet most days, and dear when several signals come together.
-    """
+def fortnights(count: int, seed: int) -> tuple[dfl.DecisionDataset, Tensor]:
+    """Features of each day `(count, 14, 4)`, prices `(count, 14)`, each fortnight's demand as b; and the mean prices. The market
+    is quiet most days, and dear when several signals come together."""
     rng = np.random.RandomState(seed)
     smooth = lambda: np.cumsum(rng.normal(0, 0.45, (count, DAYS)), axis=1) + rng.normal(0, 0.8, (count, 1))  # noqa: E731
     scarcity, freight, harvest = smooth(), smooth(), smooth()
@@ -57,12 +44,12 @@ def fortnights(count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
     prices = mean * rng.gamma(100, 0.01, mean.shape)  # noise of mean one and spread 0.1
     features = np.stack([scarcity, freight, harvest, np.broadcast_to(np.linspace(-1, 1, DAYS), mean.shape)], axis=-1)
     demand = np.clip(rng.gamma(2, 0.15, (count, DAYS)), 0, 0.95)
-    return DecisionDataset(single(features), single(prices), instance=dfl.Instance(b=single(demand))), single(mean)
+    return dfl.DecisionDataset(single(features), single(prices), instance=dfl.Instance(b=single(demand))), single(mean)
 
 
 def study(
-    program: dfl.Program, data: DecisionDataset, mean: Tensor, model_kind: str, seed: int, epochs: int
-) -> tuple[dict[str, Evaluation], float, float]:
+    program: dfl.Program, data: dfl.DecisionDataset, mean: Tensor, model_kind: str, seed: int, epochs: int
+) -> tuple[dict[str, dfl.Evaluation], float, float]:
     """Results on the test fortnights, the share of the optimum by which the relaxation lies below it, and μ."""
     solver, relaxed = dfl.HiGHS(program), dfl.HiGHS(program.relax())
     parts = dfl.label(data, solver).split(seed, test=0.4, validation=0.25)
@@ -85,7 +72,7 @@ def study(
     return found, float((optimum - below).sum() / optimum.sum()), tuning.best
 
 
-def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
+def draw(figure: Any, data: dfl.DecisionDataset, found: dict[str, dfl.Evaluation]) -> None:
     left, right = figure.subfigures(1, 2, width_ratios=(1.7, 1))
     prices, plans = left.subplots(2, 1, sharex=True, height_ratios=(1, 1.5))
     which = large_gain(found["two-stage"].regrets - found["SCE"].regrets)

@@ -8,8 +8,6 @@ Lightning starts the other processes itself, by calling this script again with t
 own part of every batch, and of the validation set.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 
@@ -18,9 +16,6 @@ from lightning.pytorch import Trainer
 
 import dflearn as dfl
 from dflearn.integrations.lightning import DecisionModule
-from dflearn.losses import SPOPlus
-from dflearn.models import Linear
-from dflearn.problems import ShortestPath
 
 REGRET = "validation_ratio_of_sums"
 
@@ -34,23 +29,23 @@ def main() -> None:
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     torch.set_num_threads(1)  # a process per core, each on one thread
-    problem = ShortestPath(5, 5, seed=1)
+    problem = dfl.problems.ShortestPath(5, 5, seed=1)
     data = dfl.label(problem.generate(count), problem.solver())
     train, validation = data.subset(slice(count // 5, None)), data.subset(slice(count // 5))
     k, p = data.features.shape[-1], problem.program.p
 
-    def loss() -> SPOPlus:
-        return SPOPlus(dfl.Exact(problem.solver()))
+    def loss() -> dfl.losses.SPOPlus:
+        return dfl.losses.SPOPlus(dfl.Exact(problem.solver()))
 
     both = {"validation": validation, "problem": problem}
-    module = DecisionModule(Linear(k, p), loss(), train, batch_size=32 // processes, **both)
+    module = DecisionModule(dfl.models.Linear(k, p), loss(), train, batch_size=32 // processes, **both)
     trainer = Trainer(
         max_epochs=epochs, accelerator="cpu", devices=processes, strategy="ddp" if processes > 1 else "auto",
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(module)
     if trainer.is_global_zero:
-        alone = dfl.fit(Linear(k, p), loss(), train, epochs=epochs, **both)
+        alone = dfl.fit(dfl.models.Linear(k, p), loss(), train, epochs=epochs, **both)
         print(f"in {processes} process(es), batches of {32 // processes} each, and with fit, batches of 32")
         print("epoch   loss        of fit      regret    of fit")
         for row, other in zip(module.history.rows, alone.rows, strict=True):

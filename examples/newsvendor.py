@@ -1,21 +1,17 @@
 """Newsvendors with one shelf: demand of five goods is predicted, orders share the room.
 
-    python examples/newsvendor.py
-    python examples/newsvendor.py --quick
+    python examples/newsvendor.py [--quick]
 
     min over orders w of  Σ_j cost w_j + left (w_j − y_j)₊ + missed (y_j − w_j)₊     s.t.  Σ w ≤ room,   w ≥ 0
 
 Without the shelf, the best order is a quantile of demand: at the share (missed − cost) / (missed + left).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 import dflearn as dfl
 from beside import data, forecasts, seeds_of
-from dflearn.data import DecisionDataset
 
 GOODS, COST = 5, 1.0
 LEFT, MISSED = 0.2, np.array([2.0, 3.0, 4.0, 6.0, 9.0])
@@ -31,7 +27,7 @@ def newsvendor_program(room: float) -> dfl.Program:
     return program.elastic("predicted", [(LEFT, missed) for missed in MISSED])
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """Demand has a linear mean, and a spread that grows with a feature: 300 days to learn from, 500 to be judged on."""
     rng = np.random.default_rng(200 + seed)
     x = rng.uniform(-1, 1, (800, 4))

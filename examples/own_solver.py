@@ -1,14 +1,11 @@
 """Your own solver, no program at all: a ship crosses an ice field, and a routine of fifteen lines finds its way.
 
-    python examples/own_solver.py
-    python examples/own_solver.py --quick
+    python examples/own_solver.py [--quick]
 
 Each cell of a map costs time; the ship goes from west to east, one column at a step, straight on or one row up or down.
 `cheapest_crossing` is ordinary numpy: it could be C, a web service or thirty years old. `from_callable` makes it a solver,
 and every loss that needs a solver only (SPO+, perturbed Fenchel-Young, SCE without smoothing) trains through it.
 """
-
-from __future__ import annotations
 
 import math
 from typing import Any
@@ -20,8 +17,6 @@ from torch import Tensor
 import dflearn as dfl
 from beside import draw_shares, large_gain, one_seed, options_of, outlined, picture, single
 from dflearn.data import DecisionDataset
-from dflearn.evaluation import Evaluation
-from dflearn.losses import MSE, FenchelYoung, SPOPlus
 from dflearn.report.style import LINE, color_of
 
 
@@ -47,11 +42,9 @@ def cheapest_crossing(costs: np.ndarray) -> np.ndarray:
 
 
 def ice_maps(count: int, rows: int, columns: int, seed: int) -> tuple[DecisionDataset, Tensor]:
-    """Radar, optical and wind images as features of each cell `(count, cells, 3)`, the times, and their means.
-
-    Thin ice slows a ship a little, thick ice nearly stops it. The optical image tells open water from thin ice and sees
-    nothing in thick ice; radar tells how thick thick ice is, and sees only speckle elsewhere.
-    """
+    """Radar, optical and wind images as features of each cell `(count, cells, 3)`, the times, and their means. Thin ice slows a
+    ship a little, thick ice nearly stops it. The optical image tells open water from thin ice and sees nothing in thick ice;
+    radar tells how thick thick ice is, and sees only speckle elsewhere."""
     rng = np.random.RandomState(seed)
 
     def field(width: float) -> np.ndarray:
@@ -70,21 +63,21 @@ def ice_maps(count: int, rows: int, columns: int, seed: int) -> tuple[DecisionDa
 
 def study(
     solver: dfl.Solver, data: DecisionDataset, mean: Tensor, seed: int, epochs: int
-) -> tuple[DecisionDataset, dict[str, Evaluation]]:
+) -> tuple[DecisionDataset, dict[str, dfl.Evaluation]]:
     """The test maps, and how each method does on them."""
     parts = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
     sigma = float(parts.train.costs.mean())
     losses = {
-        "two-stage": MSE(),
-        "SPO+": SPOPlus(dfl.Exact(solver)),
-        "PFY": FenchelYoung(dfl.Perturbed(solver, sigma, samples=3, generator=seed)),
+        "two-stage": dfl.losses.MSE(),
+        "SPO+": dfl.losses.SPOPlus(dfl.Exact(solver)),
+        "PFY": dfl.losses.FenchelYoung(dfl.Perturbed(solver, sigma, samples=3, generator=seed)),
     }
     make_model = lambda: dfl.models.SharedLinear(data.features.shape[-1], seed=seed)  # noqa: E731
     options = {"epochs": epochs, "lr": 0.1, "seed": seed, "batch_size": 16}
     return parts.test, one_seed(parts, losses, make_model, [solver], mean, **options)
 
 
-def draw(figure: Any, shape: list[int], test: DecisionDataset, found: dict[str, Evaluation]) -> None:
+def draw(figure: Any, shape: list[int], test: DecisionDataset, found: dict[str, dfl.Evaluation]) -> None:
     regrets = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     which = large_gain(regrets["two-stage"] - regrets["SPO+"])
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))

@@ -11,8 +11,6 @@ where. `hours.csv` and `new_hours.csv` hold, for each day, the hours that the ma
 is a forecast for the new days that needs no model: the prices of the day before.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from datetime import date, timedelta
@@ -69,12 +67,10 @@ def main() -> None:
     features, prices = days(DAYS + NEW_DAYS, truth, rng)
     hours = rng.integers(45, 75, (DAYS + NEW_DAYS, len(MACHINES)))
     columns = tuple(f"make_{name}" for name in PRODUCTS)
-    write(out / "x.csv", FEATURES, features[:DAYS])
-    write(out / "y.csv", columns, prices[:DAYS])
-    write(out / "hours.csv", MACHINES, hours[:DAYS])
-    write(out / "new.csv", FEATURES, features[DAYS:], DAYS)
-    write(out / "new_hours.csv", MACHINES, hours[DAYS:], DAYS)
-    write(out / "new_y.csv", columns, prices[DAYS:], DAYS)
+    tables = {"x": (FEATURES, features), "y": (columns, prices), "hours": (MACHINES, hours)}
+    for name, (head, rows) in tables.items():
+        write(out / f"{name}.csv", head, rows[:DAYS])
+        write(out / ("new.csv" if name == "x" else f"new_{name}.csv"), head, rows[DAYS:], DAYS)
     write(out / "naive.csv", columns, prices[DAYS - 1 : -1], DAYS)
     print(f"{out.resolve()}: workshop.lp, and {DAYS} days in x.csv, y.csv and hours.csv; {NEW_DAYS} more in new.csv, …")
 

@@ -1,22 +1,17 @@
 """A portfolio with risk: returns are predicted, their covariance is known by factors.
 
-    python examples/portfolio.py
-    python examples/portfolio.py --quick
+    python examples/portfolio.py [--quick]
 
     max over w of  yᵀw − ½ wᵀQ w     s.t.  Σ w = 1,   0 ≤ w ≤ 0.2
 
 Returns are powers of linear signals plus factor and own noise, as in Elmachtoub and Grigas (2022).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 import dflearn as dfl
 from beside import data, ridge, seeds_of, study, table, trained
-from dflearn.data import DecisionDataset
-from dflearn.losses import FenchelYoung, TaskLoss
 
 ASSETS, FACTORS, SIGNALS, DEGREE, AVERSION = 20, 4, 6, 4, 20.0
 LOADINGS = 0.05 * np.random.default_rng(7).normal(size=(FACTORS, ASSETS))  # the same market for every seed
@@ -30,7 +25,7 @@ def portfolio_program() -> dfl.Program:
     )
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """200 months to learn from, 200 to be judged on."""
     rng = np.random.default_rng(100 + seed)
     picks = rng.binomial(1, 0.5, (ASSETS, SIGNALS))
@@ -44,11 +39,8 @@ def main() -> None:
     program = portfolio_program()
     layer = dfl.Smoothed(program, mu=0.0)  # the quadratic program itself
     labelled = lambda way: lambda train, seed: way(dfl.label(train, program, progress=False), seed)  # noqa: E731
-    ways = {
-        "ridge": ridge,
-        "Fenchel-Young": labelled(trained(FenchelYoung(layer), epochs=10, lr=1e-4)),
-        "the return itself": trained(TaskLoss(layer), epochs=10, lr=1e-4),
-    }
+    pfy, itself = (trained(loss(layer), epochs=10, lr=1e-4) for loss in (dfl.losses.FenchelYoung, dfl.losses.TaskLoss))
+    ways = {"ridge": ridge, "Fenchel-Young": labelled(pfy), "the return itself": itself}
     print(table(study(program, draw, ways, seeds_of(__doc__))))
 
 

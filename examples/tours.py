@@ -7,8 +7,6 @@
     SCE^MTZ, u as written           the same without scaling the positions u
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +18,7 @@ import torch
 
 import dflearn as dfl
 from beside import scattered
-from dflearn.data import DecisionDataset
-from dflearn.losses import SCE, SmoothedSPOPlus, SPOPlus
 from dflearn.losses.base import Loss
-from dflearn.problems import Problem
 from dflearn.studies import Method, Prepared, RunContext, register, register_problem
 
 FORMULATIONS = ("assignment", "MTZ", "MTZ, lifted", "DFJ")  # from weak to tight
@@ -32,11 +27,9 @@ FEATURES = 6
 
 
 @dataclass(frozen=True)
-class Tours(Problem):
-    """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same.
-
-    A road takes its length times a delay, the fourth power of a combination of six features: no linear model can follow it.
-    """
+class Tours(dfl.problems.Problem):
+    """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same. A road takes
+    its length times a delay, the fourth power of a combination of six features: no linear model can follow it."""
 
     cities: int
 
@@ -95,11 +88,9 @@ class Tours(Problem):
         )  # fmt: skip
 
     def formulation(self, name: str, rescaled: bool = False) -> dfl.Program:
-        """The directed integer program: x for each arc, then (MTZ) a position u for each city but the first.
-
-        `rescaled` centres the positions and divides them by n − 2, so that they lie in [−½, ½]. The linear relaxation
-        is the same; smoothing, which charges (μ/2) u², is not.
-        """
+        """The directed integer program: x for each arc, then (MTZ) a position u for each city but the first. `rescaled` centres
+        the positions and divides them by n − 2, so that they lie in [−½, ½]. The linear relaxation is the same; smoothing, which
+        charges (μ/2) u², is not."""
         n, (tail, head) = self.cities, self.arcs.T
         count = len(tail)
         out, into = (np.stack([end == city for city in range(n)]).astype(float) for end in (tail, head))
@@ -156,8 +147,6 @@ class Tours(Problem):
             out[:, len(self.arcs) :] = (u - self.cities / 2) / (self.cities - 2) if rescaled else u
         return torch.as_tensor(out).to(roads)
 
-    # -- the data -----------------------------------------------------------------------------------------------
-
     @property
     def _feature_shape(self) -> tuple[int, ...]:
         return (FEATURES,)
@@ -183,10 +172,7 @@ class Tours(Problem):
 register_problem("TSP-{cities}", Tours, "the travelling salesman, all tours tried", example="TSP-6")
 
 
-# -- methods ------------------------------------------------------------------------------------------------------------
-
-
-def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Program, DecisionDataset]:
+def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Program, dfl.DecisionDataset]:
     """The formulation as a program, and the training days with its labels."""
     tours = context.problem
     assert isinstance(tours, Tours)
@@ -198,7 +184,7 @@ def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Pr
 def plain(formulation: str) -> Callable[[RunContext], Prepared]:
     def prepare(context: RunContext) -> Prepared:
         program, train = posed(context, formulation, rescaled=True)
-        return Prepared(SPOPlus(dfl.Exact(dfl.HiGHS(program.relax()))), train)
+        return Prepared(dfl.losses.SPOPlus(dfl.Exact(dfl.HiGHS(program.relax()))), train)
 
     return prepare
 
@@ -214,7 +200,7 @@ def smoothed(kind: Callable[[dfl.Layer], Loss], formulation: str, rescaled: bool
 
 for _formulation in FORMULATIONS:
     register(Method(f"SPO+^{_formulation}", f"SPO+ through {_formulation}", plain(_formulation)))
-    for _name, _kind in {"sSPO+": partial(SmoothedSPOPlus, label="exact"), "SCE": SCE}.items():
+    for _name, _kind in {"sSPO+": partial(dfl.losses.SmoothedSPOPlus, label="exact"), "SCE": dfl.losses.SCE}.items():
         for _end in ("", AS_WRITTEN) if _name == "SCE" and "MTZ" in _formulation else ("",):
             _prepare = smoothed(_kind, _formulation, rescaled=not _end)
             _about = f"{_name} through smoothed {_formulation}"

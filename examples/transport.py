@@ -1,21 +1,17 @@
 """Transport: lorries leave before demand is known, and what is missing in the evening goes by express.
 
-    python examples/transport.py
-    python examples/transport.py --quick
+    python examples/transport.py [--quick]
 
     min over w of  Σ_ij cost_ij w_ij + express Σ_j (y_j − Σ_i w_ij)₊ + back Σ_j (Σ_i w_ij − y_j)₊     s.t.  Σ_j w_ij ≤ supply_i
 
 Demand y of each town is predicted.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 import dflearn as dfl
 from beside import data, forecasts, seeds_of
-from dflearn.data import DecisionDataset
 
 DEPOTS, TOWNS, BACK, EXPRESS, SUPPLY = 3, 6, 0.5, 9.0, 22.0
 PLACES = np.random.default_rng(5).uniform(0, 3, (DEPOTS + TOWNS, 2))
@@ -34,7 +30,7 @@ def transport_program() -> dfl.Program:
     return program.elastic("predicted", (BACK, EXPRESS))
 
 
-def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
+def draw(seed: int) -> tuple[dfl.DecisionDataset, dfl.DecisionDataset]:
     """Demand about 10 a town, skewed, all towns together larger before holidays; 200 days to learn from, 200 to be judged on."""
     rng = np.random.default_rng(400 + seed)
     x = rng.normal(size=(400, 4))

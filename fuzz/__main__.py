@@ -4,8 +4,6 @@ Two runs may go on side by side, on ranges of seeds of their own. `--reproduce F
 shows a failure again, as a test.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

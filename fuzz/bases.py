@@ -1,7 +1,5 @@
 """What families of programs are made from: numbers, feasible programs, bounds, integers, other units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -38,21 +36,10 @@ def feasible(rng: Rng, *, n: int | None = None, kind: str = "", count: int = 2, 
     upper = np.where(rng.random(n) < 0.6, lower + rng.integers(1, 4, n), np.inf)
     w0 = lower + np.where(rng.random(n) < 0.5, rng.integers(0, 2, n), rng.integers(0, 5, n) / 4)
     w0 = np.minimum(w0, upper)
-    out = {
-        "A": A,
-        "b": A @ w0,
-        "G": G,
-        "h": G @ w0 + rng.integers(0, 3, mi) * rng.integers(0, 2, mi),
-        "lower": lower,
-        "upper": upper,
-        "y": numbers(rng, count, n, kind=kind),
-        "S": None,
-        "d": np.zeros(n),
-        "integer": np.zeros(n, bool),
-        "mu": float(2.0 ** rng.integers(-4, 4)),
-        "w0": w0,
-    }
-    return out | parts
+    h = G @ w0 + rng.integers(0, 3, mi) * rng.integers(0, 2, mi)
+    out = {"A": A, "b": A @ w0, "G": G, "h": h, "lower": lower, "upper": upper, "w0": w0}
+    out |= {"y": numbers(rng, count, n, kind=kind), "S": None, "d": np.zeros(n), "integer": np.zeros(n, bool)}
+    return out | {"mu": float(2.0 ** rng.integers(-4, 4))} | parts
 
 
 def boxed(rng: Rng, base: dict[str, Any]) -> dict[str, Any]:

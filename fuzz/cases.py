@@ -113,6 +113,17 @@ class Case:
         known = self.y[i] if self.S is None else self.S @ self.y[i]
         return known + self.line("d", i)
 
+    def lines(self, i: int) -> list[np.ndarray]:
+        """c, b, h, lower and upper of instance i, with what y adds to them."""
+        make = lambda: [self.c(i), *(self.line(name, i) for name in ("b", "h", "lower", "upper"))]  # noqa: E731
+        lines: list[np.ndarray] = self.once(("lines", i), make)
+        return lines
+
+    def key(self, i: int) -> bytes:
+        """Instances with the same lines have the same key."""
+        key: bytes = self.once(("key", i), lambda: b"".join(line.tobytes() for line in self.lines(i)))
+        return key
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once for this case."""
         if key not in self.remembered:
@@ -146,45 +157,31 @@ class Case:
             out.append((part.changed(mu=self.user_mu() * part.size**2 / part.cost), own))
         return out
 
-    # -- what the library sees ------------------------------------------------------------------------------------
-
     @cached_property
     def program(self) -> Program:
-        me = len(self.A)
         S = self.S
         if S is None and (self.cost != 1 or (self.column != 1).any()):
             S = np.eye(self.n)
-        shared = {name: self._shared(name) for name in ("b", "h", "lower", "upper", "d")}
-        return Program(
-            A=self.A * self.row[:me, None] / self.column if me else None,
-            b=shared["b"] if me else None,
-            G=self.G * self.row[me:, None] / self.column if len(self.G) else None,
-            h=shared["h"] if len(self.G) else None,
-            lower=shared["lower"],
-            upper=shared["upper"],
-            S=None if S is None else self.cost * S / self.column[:, None],
-            d=shared["d"],
-            integer=self.integer,
-            Q=None if self.Q is None else self.cost * self.Q / self.column / self.column[:, None],
-            B=None if self.B is None else self.row[:me, None] * self.B,
-            H=None if self.H is None else self.row[me:, None] * self.H,
-            recourse=self.recourse,
-            n=self.n,
-        )
+        parts: dict[str, Any] = {name: self._shared(name) for name in ("b", "h", "lower", "upper", "d")}
+        for rows, side, moves in (("A", "b", "B"), ("G", "h", "H")):
+            row, matrix, moved = self._unit(side)[:, None], getattr(self, rows), getattr(self, moves)
+            parts[rows] = matrix * row / self.column if len(matrix) else None
+            parts[side] = parts[side] if len(matrix) else None
+            parts[moves] = None if moved is None else row * moved
+        if S is not None:
+            parts["S"] = self.cost * S / self.column[:, None]
+        if self.Q is not None:
+            parts["Q"] = self.cost * self.Q / self.column / self.column[:, None]
+        return Program(**parts, integer=self.integer, recourse=self.recourse, n=self.n)
 
     @cached_property
     def relaxed(self) -> Program:
         return self.program.relax()
 
     def _unit(self, name: str) -> np.ndarray:
-        me = len(self.A)
-        return {
-            "b": self.row[:me],
-            "h": self.row[me:],
-            "lower": self.column,
-            "upper": self.column,
-            "d": self.cost / self.column,
-        }[name]
+        if name in ("b", "h"):
+            return np.split(self.row, [len(self.A)])[name == "h"]
+        return self.cost / self.column if name == "d" else self.column
 
     def _shared(self, name: str) -> np.ndarray:
         """The program's own; where instances differ, something that is not theirs."""
@@ -196,11 +193,8 @@ class Case:
 
     @cached_property
     def instance(self) -> Instance | None:
-        own = {
-            name: torch.tensor(getattr(self, name) * self._unit(name))
-            for name in ("b", "h", "lower", "upper", "d")
-            if getattr(self, name).ndim == 2
-        }
+        names = [name for name in ("b", "h", "lower", "upper", "d") if getattr(self, name).ndim == 2]
+        own = {name: torch.tensor(getattr(self, name) * self._unit(name)) for name in names}
         return Instance(**own) if own else None
 
     @cached_property

@@ -1,7 +1,5 @@
 """Families of the form with Q, predicted right-hand sides and recourse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -90,17 +88,12 @@ def recourse(rng: Rng) -> dict[str, Any]:
         signs = (1.0, -1.0) if i < me else (-1.0,)
         slack = np.vstack([slack, *(sign * float(rng.choice([1, 2])) * np.eye(me + mi)[i] for sign in signs)])
     k = len(slack)
-    base |= {
-        "A": np.hstack([base["A"], slack[:, :me].T]),
-        "G": np.hstack([base["G"], slack[:, me:].T]),
-        "lower": np.append(base["lower"], np.zeros(k)),
-        "upper": np.append(base["upper"], np.where(rng.random(k) < 0.8, np.inf, 2.0)),
-        "S": np.vstack([base["S"], np.zeros((k, base["S"].shape[1]))]),
-        "d": np.append(base["d"], rng.integers(1, 40, k) / 4),
-        "integer": np.zeros(n + k, bool),
-        "w0": np.append(base["w0"], np.zeros(k)),
-        "recourse": np.append(again, np.ones(k, bool)),
-    }
+    more = {"lower": np.zeros(k), "upper": np.where(rng.random(k) < 0.8, np.inf, 2.0), "w0": np.zeros(k)}
+    more["d"] = rng.integers(1, 40, k) / 4
+    base |= {name: np.append(base[name], part) for name, part in more.items()}
+    base |= {"A": np.hstack([base["A"], slack[:, :me].T]), "G": np.hstack([base["G"], slack[:, me:].T])}
+    base |= {"S": np.vstack([base["S"], np.zeros((k, base["S"].shape[1]))]), "integer": np.zeros(n + k, bool)}
+    base["recourse"] = np.append(again, np.ones(k, bool))
     if rng.random() < 0.2:
         base["integer"][:n] = (rng.random(n) < 0.5) & ~again
         base["integer"][np.flatnonzero(base["integer"])[2:]] = False

@@ -8,8 +8,6 @@ which does its work in FOLDER and prints a digest of the result; after SECONDS i
 tests/ has flipped bits in checkpoints, studies that are killed, and full disks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -24,9 +22,6 @@ from typing import Any
 import torch
 
 import dflearn as dfl
-from dflearn.losses import SPOPlus
-from dflearn.models import Linear
-from dflearn.solvers.base import Status
 from fuzz.processes import script
 from fuzz.verdicts import Verdict
 
@@ -57,9 +52,9 @@ def small_data(count: int, seed: int = 0) -> dfl.DecisionDataset:
 def train(checkpoint: Path | None, epochs: int) -> bytes:
     """The weights after so many epochs."""
     torch.manual_seed(0)
-    data, model = small_data(24), Linear(FEATURES, ITEMS)
+    data, model = small_data(24), dfl.models.Linear(FEATURES, ITEMS)
     data = dfl.label(data, dfl.HiGHS(small_program()), progress=False)
-    loss = SPOPlus(dfl.Exact(dfl.HiGHS(small_program(integer=False))))
+    loss = dfl.losses.SPOPlus(dfl.Exact(dfl.HiGHS(small_program(integer=False))))
     dfl.fit(model, loss, data, epochs=epochs, batch_size=8, checkpoint=checkpoint, progress=False)
     return b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 
@@ -93,18 +88,15 @@ def two_writers(seed: int) -> list[Verdict]:
     return [Verdict("crash", f"two writers: {[errors.strip().splitlines()[-1:] for _, errors in told]}")]
 
 
-CHECKS: dict[str, Callable[[int], list[Verdict]]] = {
-    "fit, killed": _killed("fit"),
-    "label, killed": _killed("label"),
-    "two writers": two_writers,
-}
+CHECKS: dict[str, Callable[[int], list[Verdict]]] = {f"{work}, killed": _killed(work) for work in ("fit", "label")}
+CHECKS["two writers"] = two_writers
 
 
 def _work(work: str, folder: Path) -> bytes:
     if work == "fit":
         return train(folder / "run.pt", EPOCHS)
     data = dfl.label(
-        small_data(400), dfl.HiGHS(small_program()), cache=folder, progress=False, accept=(Status.OPTIMAL,)
+        small_data(400), dfl.HiGHS(small_program()), cache=folder, progress=False, accept=(dfl.Status.OPTIMAL,)
     )
     assert data.decisions is not None
     return data.decisions.numpy().tobytes()

@@ -4,8 +4,6 @@ Every float is a rational number. Rows are multiplied by a power of two until al
 tableau integer (Edmonds, Bareiss): real entries are `table / denominator`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -26,11 +24,7 @@ def exact_lp(c: np.ndarray, *parts: np.ndarray) -> ExactAnswer:
 
 
 class FeasibleSet:
-    """The decisions with  A w = b,  G w ≤ h,  lower ≤ w ≤ upper, at one of its vertices: any number of costs begin there.
-
-    Attributes:
-        empty: whether there is none.
-    """
+    """The decisions with  A w = b,  G w ≤ h,  lower ≤ w ≤ upper, at one of its vertices: any number of costs begin there."""
 
     def __init__(
         self, A: np.ndarray, b: np.ndarray, G: np.ndarray, h: np.ndarray, lower: np.ndarray, upper: np.ndarray
@@ -140,13 +134,14 @@ class _Simplex:
             negative = np.flatnonzero(self.table[-1, :-1] < 0)
             if not negative.size:
                 return True
-            q, best, place = int(negative[0]), None, -1
+            q, place = int(negative[0]), -1
+            sides, entries = self.table[:, -1].tolist(), self.table[:, q].tolist()
             for i in range(self.m):
-                if self.table[i, q] > 0:
-                    ratio = Fraction(self.table[i, -1], self.table[i, q])
-                    if best is None or ratio < best or (ratio == best and self.basis[i] < self.basis[place]):
-                        best, place = ratio, i
-            if best is None:
+                if entries[i] > 0:  # the least sides[i] / entries[i]
+                    less = -1 if place < 0 else sides[i] * entries[place] - sides[place] * entries[i]
+                    if less < 0 or (less == 0 and self.basis[i] < self.basis[place]):
+                        place = i
+            if place < 0:
                 return False
             self._pivot(place, q)
 
@@ -166,10 +161,8 @@ def whole_rows(rows: np.ndarray) -> Any:
 
 
 def solve_exactly(table: Any) -> tuple[Any, int] | None:
-    """One solution of a linear system, each row its integer coefficients and right-hand side; `None` if there is none.
-
-    The solution is numerators, and one positive denominator. Every step keeps the table integer, as in `_Simplex`.
-    """
+    """One solution of a linear system, each row its integer coefficients and right-hand side; `None` if there is none. The
+    solution is numerators, and one positive denominator. Every step keeps the table integer, as in `_Simplex`."""
     width, denominator, pivots = table.shape[1] - 1, 1, list[int]()
     for q in range(width):
         at, below = len(pivots), np.flatnonzero(table[len(pivots) :, q])

@@ -1,23 +1,18 @@
 """Random programs by family. A family is a function of a random generator; `make` names the case that a seed gives."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fuzz.attacks import fates, ties, wide, zeros
 from fuzz.bases import Rng, boxed, exact_numbers, feasible, filled, integral, numbers, resized
 from fuzz.cases import Case
 from fuzz.convex import predicted_sides, quadratic, recourse
-from fuzz.extremes import blocks, loose, wide_quadratic
+from fuzz.extremes import blocks, fates, loose, ties, wide, wide_quadratic, zeros
 from fuzz.planning import balances, big_m
 
 TWO = 0.1  # the share of programs with two instances, if they differ in costs alone
-
-# -- the families ---------------------------------------------------------------------------------------------------
 
 
 def ordinary(rng: Rng) -> dict[str, Any]:
@@ -32,7 +27,7 @@ def degenerate(rng: Rng) -> dict[str, Any]:
     G = filled(rng, rng.integers(-2, 3, (n + 2, n)).astype(float))
     y = rng.integers(-1, 2, (2, n)).astype(float)
     y[0] = -(rng.integers(0, 2, len(G)) @ G)  # a combination of the rows: a whole face is optimal
-    return base | {"A": base["A"], "b": base["A"] @ w0, "G": G, "h": G @ w0, "y": y}
+    return base | {"b": base["A"] @ w0, "G": G, "h": G @ w0, "y": y}
 
 
 def dependent(rng: Rng) -> dict[str, Any]:
@@ -75,17 +70,9 @@ def penalties(rng: Rng) -> dict[str, Any]:
         link = np.zeros(n + 1)
         link[0], link[1] = 1.0, -float(10.0 ** rng.integers(2, 7))
         G, h = np.vstack([G, link]), np.append(h, max(0.0, link[:-1] @ base["w0"]))
-    return base | {
-        "A": np.hstack([base["A"], np.zeros((len(base["b"]), 1))]),
-        "G": G,
-        "h": h,
-        "lower": np.append(base["lower"], 0.0),
-        "upper": np.append(base["upper"], np.inf),
-        "S": np.eye(n + 1)[:, :n],
-        "d": np.append(np.zeros(n), big),
-        "integer": np.zeros(n + 1, bool),
-        "w0": np.append(base["w0"], 0.0),
-    }
+    more = {"lower": 0.0, "upper": np.inf, "d": big, "integer": False, "w0": 0.0}  # of the variable
+    rows = {"A": np.hstack([base["A"], np.zeros((len(base["b"]), 1))]), "G": G, "h": h, "S": np.eye(n + 1)[:, :n]}
+    return base | rows | {name: np.append(base[name], value) for name, value in more.items()}
 
 
 def tiny_decisions(rng: Rng) -> dict[str, Any]:
@@ -144,14 +131,8 @@ def integer_penalties(rng: Rng) -> dict[str, Any]:
     lower, upper = np.floor(base["lower"]), np.where(mask, np.ceil(base["lower"]) + 1, base["upper"])
     w0 = np.minimum(np.where(mask, np.round(base["w0"]), base["w0"]), upper)
     h = np.maximum(base["h"], base["G"] @ w0)
-    return base | {
-        "integer": mask,
-        "lower": np.where(mask, lower, base["lower"]),
-        "upper": upper,
-        "b": base["A"] @ w0,
-        "h": h,
-        "w0": w0,
-    }
+    bounds = {"integer": mask, "lower": np.where(mask, lower, base["lower"]), "upper": upper}
+    return base | bounds | {"b": base["A"] @ w0, "h": h, "w0": w0}
 
 
 def integer_units(rng: Rng) -> dict[str, Any]:
@@ -170,14 +151,11 @@ def infeasible(rng: Rng) -> dict[str, Any]:
     row = filled(rng, rng.integers(-2, 3, (1, n)).astype(float))
     gap = float(2.0 ** rng.integers(-6, 3))
     if rng.random() < 0.5:
-        G, h = (
-            np.vstack([base["G"], row, -row]),
-            np.append(base["h"], [row[0] @ base["w0"], -row[0] @ base["w0"] - gap]),
-        )
+        at = row[0] @ base["w0"]
+        rows, sides = [row, -row], [at, -at - gap]
     else:
-        reach = np.where(row[0] > 0, row[0] * base["lower"], row[0] * base["upper"]).sum()
-        G, h = np.vstack([base["G"], row]), np.append(base["h"], reach - gap)
-    out = base | {"G": G, "h": h}
+        rows, sides = [row], [np.where(row[0] > 0, row[0] * base["lower"], row[0] * base["upper"]).sum() - gap]
+    out = base | {"G": np.vstack([base["G"], *rows]), "h": np.append(base["h"], sides)}
     if rng.random() < 0.3:
         out["integer"] = rng.random(n) < 0.5
     elif rng.random() < 0.3:
@@ -196,16 +174,8 @@ def unbounded(rng: Rng) -> dict[str, Any]:
     G = base["G"] * np.where((base["G"] @ ray) > 0, -1.0, 1.0)[:, None]
     A = base["A"][(base["A"] @ ray) == 0]
     y = base["y"] - 2 * np.abs(base["y"]).max() * (ray > 0)
-    return base | {
-        "upper": upper,
-        "A": A,
-        "b": A @ w0,
-        "G": G,
-        "h": G @ w0 + 1,
-        "y": y,
-        "integer": np.full(n, whole),
-        "w0": w0,
-    }
+    rows = {"A": A, "b": A @ w0, "G": G, "h": G @ w0 + 1}
+    return base | rows | {"upper": upper, "y": y, "integer": np.full(n, whole), "w0": w0}
 
 
 def sides(rng: Rng) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Front ends: the case is written in another tool's words, read back, and must still be the same program."""
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from fuzz.exact import exact_lp
 from fuzz.references import truth_of
 from fuzz.verdicts import Verdict
 
+Reader = Callable[[dfl.Program, np.ndarray], tuple[dfl.Program, np.ndarray]]
 LEAST, MOST = 1e-9, 1e15  # files are read by HiGHS, which refuses coefficients beyond these
 GUROBI_LEAST = 1e-13  # gurobipy drops smaller coefficients when a model is built, before any reader sees them
 
@@ -37,7 +36,7 @@ def front_ends(case: Case) -> list[Verdict]:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            program, y = READERS[name](case, c)
+            program, y = READERS[name](case.program, c)
         except ProgramError as error:
             if entries.min(initial=1.0) < LEAST or entries.max(initial=1.0) > MOST:
                 return [Verdict("declared", f"{name}: {error}")]
@@ -67,8 +66,7 @@ def _rounded(case: Case) -> bool:
     return any((part * 2.0**20 != np.round(part * 2.0**20)).any() for part in (case.A, case.G, case.b, case.h))
 
 
-def _linprog(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
-    p = case.program
+def _linprog(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     G, A = p.G.toarray() if len(p.h) else None, p.A.toarray() if len(p.b) else None
     bounds = list(zip(p.lower, p.upper, strict=True))
     read = dfl.from_linprog(
@@ -77,10 +75,9 @@ def _linprog(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     return read, c
 
 
-def _milp(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
+def _milp(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     from scipy.optimize import Bounds, LinearConstraint
 
-    p = case.program
     rows = []
     if len(p.b):
         rows.append(LinearConstraint(p.A.toarray(), p.b, p.b))
@@ -90,12 +87,11 @@ def _milp(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     return read, c
 
 
-def _mps(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
-    p = case.program
+def _mps(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     rows, right = np.vstack([p.A.toarray(), p.G.toarray()]), np.concatenate([p.b, p.h])
     kinds = ["E"] * len(p.b) + ["L"] * len(p.h)
     lines = ["NAME model", "ROWS", " N cost", *(f" {kind} r{i}" for i, kind in enumerate(kinds)), "COLUMNS"]
-    for j in range(case.n):
+    for j in range(p.n):
         if p.integer[j]:
             lines.append(f" M{j} 'MARKER' 'INTORG'")
         lines.append(f" x{j} cost {float(c[j])}")
@@ -112,8 +108,7 @@ def _mps(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
         return dfl.from_mps(path), c
 
 
-def _lp(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
-    p = case.program
+def _lp(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
 
     def terms(row: np.ndarray) -> str:
         return " ".join(f"{'-' if v < 0 else '+'} {float(abs(v))} x{j}" for j, v in enumerate(row) if v) or "0 x0"
@@ -137,15 +132,14 @@ def _lp(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     return read, c[place]
 
 
-def _cvxpy(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
+def _cvxpy(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     import cvxpy
 
-    p = case.program
     whole, rest = np.flatnonzero(p.integer), np.flatnonzero(~p.integer)
     order = np.concatenate([rest, whole])
     parts = [cvxpy.Variable(len(rest))] if len(rest) else []
     parts += [cvxpy.Variable(len(whole), integer=True)] if len(whole) else []
-    w, costs = cvxpy.hstack(parts), cvxpy.Parameter(case.n)
+    w, costs = cvxpy.hstack(parts), cvxpy.Parameter(p.n)
     rows = []
     if len(p.b):
         rows.append(p.A.toarray()[:, order] @ w == p.b)
@@ -159,15 +153,13 @@ def _cvxpy(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     return dfl.from_cvxpy(cvxpy.Problem(cvxpy.Minimize(costs @ w), rows), costs).program, c[order]
 
 
-def _pyomo(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
+def _pyomo(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     import pyomo.environ as pyo
 
-    p, model = case.program, pyo.ConcreteModel()
-    model.w = pyo.Var(
-        range(case.n),
-        domain=lambda _, j: pyo.Integers if p.integer[j] else pyo.Reals,
-        bounds=lambda _, j: tuple(float(b) if np.isfinite(b) else None for b in (p.lower[j], p.upper[j])),
-    )
+    model = pyo.ConcreteModel()
+    domain = lambda _, j: pyo.Integers if p.integer[j] else pyo.Reals  # noqa: E731
+    ends = lambda _, j: tuple(float(b) if np.isfinite(b) else None for b in (p.lower[j], p.upper[j]))  # noqa: E731
+    model.w = pyo.Var(range(p.n), domain=domain, bounds=ends)
     model.rows = pyo.ConstraintList()
     for rows, right, equal in ((p.A.toarray(), p.b, True), (p.G.toarray(), p.h, False)):
         for row, side in zip(rows, right, strict=True):
@@ -179,14 +171,13 @@ def _pyomo(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     return read, c[place]
 
 
-def _gurobi(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
+def _gurobi(p: dfl.Program, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     import gurobipy
 
-    p = case.program
     environment = gurobipy.Env(params={"OutputFlag": 0})
     model = gurobipy.Model(env=environment)
     kinds = np.where(p.integer, "I", "C")
-    w = model.addMVar(case.n, lb=p.lower, ub=p.upper, vtype=kinds, obj=c)
+    w = model.addMVar(p.n, lb=p.lower, ub=p.upper, vtype=kinds, obj=c)
     if len(p.b):
         model.addConstr(p.A.toarray() @ w == p.b)
     if len(p.h):
@@ -195,12 +186,5 @@ def _gurobi(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     return dfl.from_gurobi(model), c
 
 
-READERS: dict[str, Callable[[Case, np.ndarray], tuple[dfl.Program, np.ndarray]]] = {
-    "linprog": _linprog,
-    "milp": _milp,
-    "MPS": _mps,
-    "LP": _lp,
-    "CVXPY": _cvxpy,
-    "Pyomo": _pyomo,
-    "Gurobi": _gurobi,
-}
+READERS: dict[str, Reader] = {"linprog": _linprog, "milp": _milp, "MPS": _mps, "LP": _lp, "CVXPY": _cvxpy}
+READERS |= {"Pyomo": _pyomo, "Gurobi": _gurobi}

@@ -9,8 +9,6 @@ an error of dflearn's. Anything else is a crash: another error, a signal, no end
 tries one kind by so many mutations, and prints a verdict for each as a line of JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -71,9 +69,6 @@ LP = "Maximize\n cost: x + 2 y + [ - x ^ 2 ] / 2\nSubject To\n r: 3 x + y <= 4\n
 def _table(path: Path) -> None:
     rng = np.random.RandomState(0)
     write_table(path, {"id": np.arange(9), "a": rng.rand(9), "b, b": rng.rand(9), "day": ["Mon", "Tue", "Wed"] * 3})
-
-
-# -- making, changing and reading each kind ---------------------------------------------------------------------------
 
 
 def _make_model(path: Path) -> None:
@@ -197,9 +192,6 @@ KINDS: dict[str, Kind] = {
     "cost maps": Kind("map.json", _write('{"price": {"x": 1, "y": -2.5}, "wage": {"z": 3}}'), read_cost_map),
     "predictions": Kind("costs.npz", _predictions, read_predictions),
 }
-
-
-# -- one try ----------------------------------------------------------------------------------------------------------
 
 
 def _peak() -> int:

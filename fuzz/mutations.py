@@ -1,7 +1,5 @@
 """Hostile changes of files: of their structure, beside their bytes. Each takes a `random.Random`, so that a seed gives it again."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -24,12 +22,8 @@ BOMB = 320 * 2**20  # bytes that a bomb unpacks to
 NUMBERS = (0, -1, 7, 2**31 - 1, 2**31, 2**63 - 1, -(2**63), 10**8, 10**12, 1e308, -1e-320, float("nan"), float("inf"))
 TEXTS = ("", "text", "a" * 10_000, "\ud800")
 VALUES = (*NUMBERS, None, True, *TEXTS, [], {}, [[[]]], [1, 2, 3], {"a": {"b": None}}, 10**400)
-WORDS = (
-    *["nan", "1e999", "-1", "inf", "\x00", "99999999999999999999", '"', ",", "\ufeff", "1e-400"],
-    "x" * 100_000,
-    "[" * 5000,
-    "-" * 3000,
-)
+WORDS = ("nan", "1e999", "-1", "inf", "\x00", "99999999999999999999", '"', ",", "\ufeff", "1e-400")
+WORDS += ("x" * 100_000, "[" * 5000, "-" * 3000)
 FUNNY = ("<f8", ">f8", "<f4", "<i8", "<i4", "<u1", "|b1", "<c16", "<U3", "|O", "<M8[s]", "|V8", "<f2")
 
 
@@ -122,9 +116,6 @@ def tensors(content: bytes, rng: Random) -> bytes:
     return rng.choice([len(head), 2**62, 0, len(head) + 7]).to_bytes(8, "little") + head + content[8 + size :]
 
 
-# -- arrays and archives --------------------------------------------------------------------------------------------
-
-
 def array(content: bytes, rng: Random) -> bytes:
     """An .npy file whose header lies about shape or dtype, or whose array is hostile."""
     held, how = np.load(io.BytesIO(content), allow_pickle=False), rng.randrange(4)
@@ -135,12 +126,8 @@ def array(content: bytes, rng: Random) -> bytes:
 
 def npy(array: np.ndarray, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> bytes:
     """The bytes of an .npy file, with a header that may say something else."""
-    header = {
-        "descr": dtype or array.dtype.str,
-        "fortran_order": False,
-        "shape": array.shape if shape is None else shape,
-    }
-    buffer = io.BytesIO()
+    shape, buffer = array.shape if shape is None else shape, io.BytesIO()
+    header = {"descr": dtype or array.dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(buffer, header)
     return buffer.getvalue() + array.tobytes()
 
@@ -161,9 +148,8 @@ def hostile(array: np.ndarray, rng: Random) -> np.ndarray:
     if changed.size and changed.dtype.kind in "iuf":
         number = rng.choice([one for one in NUMBERS if isinstance(one, int) or changed.dtype.kind == "f"])
         with np.errstate(all="ignore"):
-            changed[rng.randrange(changed.size)] = (
-                np.array([number], object).astype(np.float64).astype(changed.dtype)[0]
-            )
+            extreme = np.array([number], object).astype(np.float64).astype(changed.dtype)[0]
+            changed[rng.randrange(changed.size)] = extreme
     return changed.reshape(array.shape)
 
 

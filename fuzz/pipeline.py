@@ -1,7 +1,5 @@
 """Subjects beyond solvers and layers: losses by their formulas and differences, labels and evaluation by plain numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 from unittest import mock
@@ -12,9 +10,7 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.errors import DflearnError, OptionError
-from dflearn.layers.base import Layer
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
-from dflearn.solvers.base import Solution, Solver
 from dflearn.solvers.task import best_solver
 from fuzz.cases import Case
 from fuzz.references import truth_of
@@ -24,12 +20,12 @@ Regularizer = Literal["squared", "norm"]
 NORM_OF_FAR = 5  # the norm of parts in units far apart is that of one of them, and takes long: every so-manieth seed
 STEPS = tuple(10.0**-k for k in range(5, 12))  # of differences
 
-LAYERS: dict[str, Callable[[Case], Layer]] = {
+LAYERS: dict[str, Callable[[Case], dfl.Layer]] = {
     "Exact": lambda case: dfl.Exact(highs(case)[0]),
     "squared": lambda case: smoothed_layer(case),
     "norm": lambda case: smoothed_layer(case, "norm"),
 }
-LOSSES: dict[str, Callable[[Layer], Loss]] = {
+LOSSES: dict[str, Callable[[dfl.Layer], Loss]] = {
     "regret": Regret,
     "squared decision error": SquaredDecisionError,
     "SPO+": SPOPlus,
@@ -43,26 +39,32 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 MOVED = ("regret", "squared decision error", "SCE")
 
 
-def highs(case: Case) -> tuple[Solver, Solution]:
+def highs(case: Case) -> tuple[dfl.Solver, dfl.Solution]:
     """HiGHS and its answer."""
     key = (dfl.HiGHS, True)
-    subject: Solver = case.once(("solver", *key), lambda: dfl.HiGHS(case.program))
-    answer: Solution = case.once(("answer", *key), lambda: subject.solve(case.costs, case.instance))
+    subject: dfl.Solver = case.once(("solver", *key), lambda: dfl.HiGHS(case.program))
+    answer: dfl.Solution = case.once(("answer", *key), lambda: subject.solve(case.costs, case.instance))
     return subject, answer
 
 
-def best(case: Case) -> Solver:
+def best(case: Case) -> dfl.Solver:
     """The exact solver that suits the program."""
-    solver: Solver = case.once("best", lambda: best_solver(case.program))
+    solver: dfl.Solver = case.once("best", lambda: best_solver(case.program))
     return solver
 
 
 def smoothed_layer(case: Case, regularizer: Regularizer = "squared") -> dfl.Smoothed:
-    layer: dfl.Smoothed = case.once(
-        ("layer", regularizer),
-        lambda: dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer),
-    )
-    return layer
+    """The layer of a regularizer. The factor of the rows is that of the other's, if this has one."""
+
+    def make() -> dfl.Smoothed:
+        layer = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+        other = case.remembered.get(("layer", "norm" if regularizer == "squared" else "squared"))
+        if other is not None and "rows" in vars(other):
+            layer.rows = other.rows
+        return layer
+
+    found: dfl.Smoothed = case.once(("layer", regularizer), make)
+    return found
 
 
 def losses(case: Case) -> list[Verdict]:
@@ -94,7 +96,7 @@ def one_loss(case: Case, layer_name: str, loss_name: str) -> list[Verdict]:
     decisions: dict[bytes, np.ndarray] = {}
     solve = layer.solve
 
-    def told(y: Tensor, *rest: Any) -> Solution:
+    def told(y: Tensor, *rest: Any) -> dfl.Solution:
         found = solve(y, *rest)
         decisions[y.detach().numpy().tobytes()] = found.decision.detach().numpy()
         return found
@@ -153,7 +155,7 @@ def slopes(
 
 
 def _formula(
-    case: Case, name: str, layer: Layer, predicted: Tensor, label: Tensor, decisions: dict[bytes, np.ndarray]
+    case: Case, name: str, layer: dfl.Layer, predicted: Tensor, label: Tensor, decisions: dict[bytes, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The loss by its equation, from the layer's decisions, by costs; and the size of its terms."""
     y_hat, y, truth = predicted.numpy(), case.y, label.numpy()

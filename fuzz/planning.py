@@ -3,8 +3,6 @@
 Quantities are of size one in base units and tonnes for the library; prices are around 300 for a tonne.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -47,18 +45,10 @@ class Model:
                 row[list(terms)] = list(terms.values())
             out[side] = np.array([right for _, right in self.rows[sense]])
         rows = len(out["A"]) + len(out["G"])
-        return out | {
-            "y": np.array(self.price) * (1 + spread * rng.normal(size=(2, n))),
-            "S": None,
-            "d": np.zeros(n),
-            "mu": PRICE * float(2.0 ** rng.integers(-3, 4)),
-            "w0": np.zeros(n),
-            "sizes": np.array(self.size),
-            # The library's costs and coefficients are those of the base; quantities and right-hand sides are in tonnes.
-            "column": np.where(whole, 1.0, tonnes),
-            "row": np.full(rows, tonnes),
-            "cost": tonnes,
-        }
+        out |= {"y": np.array(self.price) * (1 + spread * rng.normal(size=(2, n))), "S": None, "d": np.zeros(n)}
+        out |= {"mu": PRICE * float(2.0 ** rng.integers(-3, 4)), "w0": np.zeros(n), "sizes": np.array(self.size)}
+        # The library's costs and coefficients are those of the base; quantities and right-hand sides are in tonnes.
+        return out | {"column": np.where(whole, 1.0, tonnes), "row": np.full(rows, tonnes), "cost": tonnes}
 
 
 def balances(rng: Rng) -> dict[str, Any]:

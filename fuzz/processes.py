@@ -1,7 +1,5 @@
 """Work in processes of its own, so that one that dies (in a back end's compiled code) is a verdict and not the end."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import subprocess

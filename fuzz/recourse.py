@@ -1,7 +1,5 @@
 """What a decision costs once the truth is known: evaluation and `TaskLoss`, against exact arithmetic and Clarabel."""
 
-from __future__ import annotations
-
 import warnings
 
 import clarabel
@@ -10,7 +8,6 @@ import torch
 
 import dflearn as dfl
 from dflearn.errors import DflearnError
-from dflearn.solvers.base import Status
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.pipeline import slopes, smoothed_layer
@@ -66,11 +63,9 @@ def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
         value = loss(at, batch)
     except DflearnError as error:
         found = layer.solve(predicted)
-        if bool((found.status == int(Status.OPTIMAL)).all()):
-            costs = [
-                cost_of(case, i, w.numpy() / case.column)[0] for i, w in enumerate(found.decision.detach().double())
-            ]
-            if not np.isfinite(costs).all():
+        if bool((found.status == int(dfl.Status.OPTIMAL)).all()):
+            decided = found.decision.detach().double().numpy() / case.column
+            if not np.isfinite([cost_of(case, i, w)[0] for i, w in enumerate(decided)]).all():
                 return [Verdict("refused", f"{error}")]  # no recourse helps
         return refusals(case.changed(y=predicted.numpy()), "squared", error)
     decisions = layer(predicted).detach().numpy() / case.column
@@ -119,10 +114,8 @@ def cost_of(case: Case, i: int, w: np.ndarray) -> tuple[float, float]:
     whole = held.copy()
     whole[again] = v
     bent = float(case.bent(whole))
-    # What the room for rows is worth, at the prices at hand.
-    return float(c @ whole) + bent, scale_of(c, whole, bent) + float(
-        np.abs(c).max(initial=0.0) + np.abs(Q @ whole).max(initial=0.0)
-    )
+    room = np.abs(c).max(initial=0.0) + np.abs(Q @ whole).max(initial=0.0)  # what it is worth, at the prices at hand
+    return float(c @ whole) + bent, scale_of(c, whole, bent) + float(room)
 
 
 def _curved(
@@ -133,7 +126,5 @@ def _curved(
     side = np.concatenate([right, -lower[low], upper[high]])
     found = by_clarabel(Q, c, matrix, side, [clarabel.NonnegativeConeT(len(side))])
     w = np.array(found.x)
-    sure = str(found.status) == "Solved" and abs(found.obj_val - found.obj_val_dual) <= 1e-7 * max(
-        1.0, abs(found.obj_val)
-    )
-    return ("optimal" if sure else "unknown"), w
+    gap = abs(found.obj_val - found.obj_val_dual) / max(1.0, abs(found.obj_val))
+    return ("optimal" if str(found.status) == "Solved" and gap <= 1e-7 else "unknown"), w

@@ -1,8 +1,7 @@
 """What is true about a case: by exact arithmetic where possible, by Clarabel on the well-scaled base program otherwise."""
 
-from __future__ import annotations
-
 import itertools
+import statistics
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -22,15 +21,8 @@ UNSURE = 1e-8  # relative duality gap above which a floating-point reference is 
 
 
 class Truth(NamedTuple):
-    """In base units.
-
-    Attributes:
-        status: "optimal", "infeasible", "unbounded" or "unknown".
-        objective: the optimum.
-        w: a decision that attains it.
-        scale: the size that errors of the objective are compared with.
-        exact: the decision is exact (and, under Ω, the only one), so that others can be compared with it.
-    """
+    """In base units: status ("optimal", "infeasible", "unbounded" or "unknown"), optimum, a decision w that attains it, the scale that
+    errors of the objective are compared with, and whether w is exact (and, under Ω, the only one), so that others are compared with it."""
 
     status: str
     objective: float = np.nan
@@ -43,8 +35,8 @@ def truth_of(case: Case, kind: str, i: int) -> Truth:
     """The truth about instance i under Ω = "none", "relaxed" (none, integrality dropped), "squared" or "norm"."""
     if kind == "none" and not case.integer.any():
         kind = "relaxed"
-    lines = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper"))]
-    key = (kind, *(line.tobytes() for line in lines))
+    lines = case.lines(i)
+    key = (kind, case.key(i))
     found: Truth = case.once(
         key, lambda: _together(case, kind, i) if case.block is not None else _tight(case, kind, *lines)
     )
@@ -62,11 +54,8 @@ def _together(case: Case, kind: str, i: int) -> Truth:
     w = np.zeros(case.n)
     for (_, own), truth in zip(case.parts, truths, strict=True):
         w[own] = truth.w
-    factors = [part.cost / case.cost for part, _ in case.parts]
-    objective, scale = (
-        float(sum(factor * getattr(truth, name) for factor, truth in zip(factors, truths, strict=True)))
-        for name in ("objective", "scale")
-    )
+    both = [(part.cost / case.cost, truth) for (part, _), truth in zip(case.parts, truths, strict=True)]
+    objective, scale = (float(sum(f * getattr(truth, name) for f, truth in both)) for name in ("objective", "scale"))
     return Truth("optimal", objective, w, scale, all(truth.exact for truth in truths))
 
 
@@ -98,7 +87,7 @@ def _straight(case: Case, kind: str, *lines: Any) -> Truth:
 
 def scale_of(c: np.ndarray, w: np.ndarray, rest: float = 0.0) -> float:
     """Σ |c_j w_j| + Ω, or, where that is less, what a typical cost does at a decision of size one."""
-    typical = float(np.median(np.abs(c[c != 0]))) if c.any() else 1.0
+    typical = statistics.median(np.abs(c[c != 0]).tolist()) if c.any() else 1.0
     return max(float(np.abs(c) @ np.abs(w)) + rest, typical, rest)
 
 
@@ -198,9 +187,6 @@ def _unbounded_integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, up
     return Truth("unknown")
 
 
-# -- smoothed -------------------------------------------------------------------------------------------------------
-
-
 def all_rows(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray, int]:
     """Equations, then inequalities, then finite bounds, all as rows; how many are equations."""
     unit, low, high = np.eye(case.n), np.isfinite(lower), np.isfinite(upper)
@@ -254,10 +240,8 @@ def _quadratic(
 def by_pivots(
     slack: np.ndarray, price: np.ndarray, equations: int, solve: Callable[[np.ndarray], np.ndarray | int | None]
 ) -> np.ndarray | None:
-    """The decision at the rows that bind, guessed from slacks and prices and mended row by row (Murty's least index).
-
-    solve: takes which rows bind `(rows,)`; gives the decision, or the first row that should change sides, or nothing.
-    """
+    """The decision at the rows that bind, guessed from slacks and prices and mended row by row (Murty's least index). solve:
+    takes which rows bind `(rows,)`; gives the decision, or the first row that should change sides, or nothing."""
     binds = np.arange(len(slack)) < equations
     for guess in (price > slack, slack <= 1e-9, slack <= 1e-6):
         active = binds | guess
@@ -308,11 +292,8 @@ def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> 
     matrix, right, equations = all_rows(case, b, h, lower, upper)
     head = np.hstack([matrix, np.zeros((len(right), 1))])
     cone = -np.vstack([np.eye(n + 1)[n], np.hstack([np.diag(v), np.zeros((n, 1))])])
-    cones = [
-        clarabel.ZeroConeT(equations),
-        clarabel.NonnegativeConeT(len(right) - equations),
-        clarabel.SecondOrderConeT(n + 1),
-    ]
+    cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
+    cones.append(clarabel.SecondOrderConeT(n + 1))
     found = by_clarabel(
         np.zeros((n + 1, n + 1)), np.append(c, 1.0), np.vstack([head, cone]), np.append(right, np.zeros(n + 1)), cones
     )

@@ -1,7 +1,5 @@
 """Results as files: one JSON file for each range of seeds, and a table over all of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dflearn.studies.record import machine
+from fuzz.families import FAMILIES
 from fuzz.pipeline import NORM_OF_FAR
 from fuzz.run import Tally, from_plain, plain
 from fuzz.subjects import SUBJECTS
@@ -89,7 +88,7 @@ def table(folder: Path) -> None:
         "",
         "A run goes on where it stopped, if code and configuration are those of its file, with the command that began it:",
         "",
-        *(f"    python -m fuzz --count {held['count']} --seed {held['seed']} --no-shrink" for held in configs),
+        *(f"    {_command(held)}" for held in configs),
         "",
         *(f"- **{verdict}**: {meaning}" for verdict, meaning in MEANINGS.items()),
         "- **first**: the share that the first method answered; the others, a slower one had to",
@@ -111,6 +110,12 @@ def table(folder: Path) -> None:
     temporary = folder / f"README.{os.getpid()}.tmp"
     temporary.write_text("\n".join([*lines, ""]))
     temporary.replace(folder / "README.md")
+
+
+def _command(config: dict[str, Any]) -> str:
+    every = {"families": list(FAMILIES), "subjects": list(SUBJECTS)}
+    some = [f" --{name} '{','.join(config[name])}'" for name, names in every.items() if config[name] not in ([], names)]
+    return f"python -m fuzz --count {config['count']} --seed {config['seed']}{''.join(some)} --no-shrink"
 
 
 def _rows(title: str, column: str, told: dict[str, str], counts: dict[str, tuple[Counter[str], int]]) -> list[str]:

@@ -17,6 +17,7 @@ from fuzz.verdicts import BAD, Verdict, refusals
 
 MOST_TEXT = 300  # characters of a failure's detail
 Work = tuple[str, int, str]  # family, seed, subject
+Found = tuple[list[Verdict], float]  # verdicts and seconds
 KEPT = 3  # seeds of failures that are kept for each family, subject and verdict
 
 
@@ -30,15 +31,8 @@ class Failure(NamedTuple):
 
 @dataclass
 class Tally:
-    """What a run found.
-
-    Attributes:
-        counts: family, subject, verdict → how many instances.
-        programs: family → how many programs.
-        later: family, subject → how many instances the first method did not answer, so that another had to.
-        failures: the first of each kind.
-        seconds: subject → seconds, the reference's among them.
-    """
+    """What a run found: instances by family, subject and verdict, programs by family, instances by family and subject that the first
+    method did not answer, so that another had to (`later`), the first failures of each kind, and seconds by subject."""
 
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     later: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -112,9 +106,7 @@ def work_of(seeds: Iterable[int], families: Iterable[str], subjects: Iterable[st
     return [(family, seed, name) for seed in seeds for family in families for name in subjects]
 
 
-def verdicts_of(
-    work: Iterable[Work], subjects: Mapping[str, Check] = SUBJECTS
-) -> Iterator[tuple[list[Verdict], float]]:
+def verdicts_of(work: Iterable[Work], subjects: Mapping[str, Check] = SUBJECTS) -> Iterator[Found]:
     """Verdicts and seconds of each piece of work."""
     case: Case | None = None
     for family, seed, name in work:
@@ -139,13 +131,10 @@ def run(
 
 def from_plain(held: dict[str, Any]) -> Tally:
     """The tally of a file."""
-    return Tally(
-        Counter({(f, s, v): n for f, by in held["counts"].items() for s, c in by.items() for v, n in c.items()}),
-        Counter({(f, s): n for f, by in held["later"].items() for s, n in by.items()}),
-        Counter(held["programs"]),
-        [Failure(**failure) for failure in held["failures"]],
-        Counter(held["seconds"]),
-    )
+    counts = Counter({(f, s, v): n for f, by in held["counts"].items() for s, c in by.items() for v, n in c.items()})
+    later = Counter({(f, s): n for f, by in held["later"].items() for s, n in by.items()})
+    failures = [Failure(**failure) for failure in held["failures"]]
+    return Tally(counts, later, Counter(held["programs"]), failures, Counter(held["seconds"]))
 
 
 def plain(tally: Tally) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Make a failure small, and print it as a test."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -105,9 +103,6 @@ def _plainer(case: Case) -> Iterator[Case]:
                     other = values.copy()
                     other[place] = plain
                     yield case.changed(**{name: other})
-
-
-# -- as a test ------------------------------------------------------------------------------------------------------
 
 
 def as_test(case: Case, name: str, verdict: Verdict) -> str:

@@ -4,8 +4,6 @@ A subject that can answer in several ways (from a start, with presolve) takes on
 Solvers, layers and answers that several subjects need are made once per case (`Case.once`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -16,12 +14,9 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.errors import DflearnError, ProgramError
-from dflearn.losses import CaVE
-from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.structured import RelaxationFirst
 from dflearn.solvers.task import best_solver
-from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.frontends import front_ends
@@ -32,7 +27,7 @@ from fuzz.verdicts import Kind, Verdict, infeasible, judge, refusals
 
 Check = Callable[[Case], list[Verdict]]
 CVXPY = 20
-NO_ANSWER = (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED)
+NO_ANSWER = (dfl.Status.FEASIBLE, dfl.Status.NOT_FOUND, dfl.Status.FAILED)
 
 
 class Way(NamedTuple):
@@ -43,13 +38,8 @@ class Way(NamedTuple):
 
 
 class Subject:
-    """A row of the table of subjects.
-
-    Attributes:
-        ways: by turns of the seed, one for each program.
-        kind: what it minimizes.
-        every: it is slow, or no solver and no layer, and meets the programs of every so-manieth seed, from `first` on.
-    """
+    """A row of the table of subjects. Each program meets one of its ways, by turns of the seed; kind: what they minimize. What is
+    slow, or no solver and no layer, meets the programs of `every` so-manieth seed, from `first` on."""
 
     def __init__(self, *ways: Check | Way, kind: Kind = "none", every: int = 1, first: int = 0) -> None:
         self.ways = [way if isinstance(way, Way) else Way(way) for way in ways]
@@ -63,16 +53,10 @@ class Subject:
 
 
 def solver(
-    make: Callable[[dfl.Program], Solver],
-    *,
-    relax: bool = False,
-    general: bool = False,
-    start: bool = False,
+    make: Callable[[dfl.Program], dfl.Solver], *, relax: bool = False, general: bool = False, start: bool = False
 ) -> Check:
-    """Cold or, if the solver takes one, from any start.
-
-    general: solves every program but integer ones with a quadratic objective; others say what they are not made for.
-    """
+    """Cold or, if the solver takes one, from any start. general: solves every program but integer ones with a quadratic
+    objective; others say what they are not made for."""
     kind: Kind = "relaxed" if relax else "none"
 
     def run(case: Case) -> list[Verdict]:
@@ -117,7 +101,7 @@ def by_layer(
     kind: Kind,
     make: Callable[[], Any],
     start: Callable[[Any], Tensor | None] = lambda layer: None,
-    declared: tuple[Status, ...] = (),
+    declared: tuple[dfl.Status, ...] = (),
 ) -> list[Verdict]:
     """Verdicts on what a layer answers, from what `start` gives for it."""
     try:
@@ -182,11 +166,11 @@ def log_barrier(case: Case) -> list[Verdict]:
         return [Verdict("declared", str(error))]  # no point inside
     verdicts = []
     for i in range(case.count):
-        truth, status = truth_of(case, "relaxed", i), Status(int(found.status[i]))
+        truth, status = truth_of(case, "relaxed", i), dfl.Status(int(found.status[i]))
         slacks = len(case.G) + int(np.isfinite(case.line("lower", i)).sum() + np.isfinite(case.line("upper", i)).sum())
-        if truth.status != "optimal" or status is not Status.OPTIMAL:
-            wrong = status is Status.OPTIMAL and truth.status == "infeasible"
-            wrong |= truth.status == "optimal" and status in (Status.INFEASIBLE, Status.UNBOUNDED)
+        if truth.status != "optimal" or status is not dfl.Status.OPTIMAL:
+            wrong = status is dfl.Status.OPTIMAL and truth.status == "infeasible"
+            wrong |= truth.status == "optimal" and status in (dfl.Status.INFEASIBLE, dfl.Status.UNBOUNDED)
             missed = truth.status == "optimal" and not wrong and slacks > 0 and not _falls_without_end(case, i)
             text = f"called {status.name}, is {truth.status}"
             verdicts.append(Verdict("silent wrong" if wrong else "missed" if missed else "honest", text, i))
@@ -216,7 +200,7 @@ def parallel(case: Case) -> list[Verdict]:
     if case.count < 2 or (case.Q is not None and case.integer.any()):
         return solver(dfl.HiGHS, general=True)(case)
     alone, one = highs(case)
-    with Parallel(alone, workers=2) as many:
+    with dfl.Parallel(alone, workers=2) as many:
         other = many.solve(case.costs, case.instance)
     same = torch.equal(one.status, other.status) and torch.equal(one.decision.nan_to_num(), other.decision.nan_to_num())
     return judge(case, "none", other) if same else [Verdict("silent wrong", "other answers in parallel")]
@@ -226,12 +210,12 @@ def pooled(case: Case) -> list[Verdict]:
     """Decisions from the pool are feasible, and never called optimal unless they are."""
     if case.predicts_rows or case.instance is not None or (case.Q is not None and case.integer.any()):
         return solver(dfl.HiGHS, general=True)(case)
-    subject = Pooled(highs(case)[0], ratio=0.5, generator=case.starts % 1000)
+    subject = dfl.Pooled(highs(case)[0], ratio=0.5, generator=case.starts % 1000)
     try:
         answers = [subject.solve(case.costs, case.instance) for _ in range(2)]
     except DflearnError as error:
         return refusals(case, "none", error)
-    return [v for answer in answers for v in judge(case, "none", answer, declared=(Status.FEASIBLE,))]
+    return [v for answer in answers for v in judge(case, "none", answer, declared=(dfl.Status.FEASIBLE,))]
 
 
 def cave(case: Case) -> list[Verdict]:
@@ -247,7 +231,7 @@ def cave(case: Case) -> list[Verdict]:
     labels = np.stack([truth.w for truth in truths if truth.w is not None])
     batch = dfl.Batch(torch.zeros(case.count, 1), None, torch.tensor(labels * case.column), case.instance)
     predicted = torch.tensor(case.other.copy())
-    value = CaVE(case.program)(predicted, batch).numpy()
+    value = dfl.losses.CaVE(case.program)(predicted, batch).numpy()
     for i, w in enumerate(labels):
         y = case.other[i]
         v = -((y if case.S is None else case.S @ y) + case.line("d", i))
@@ -278,16 +262,14 @@ def turns(call: str, *checks: Check) -> list[Way]:
     return [Way(check, call) for check in checks]
 
 
-def cold_and_warm(make: Callable[[dfl.Program], Solver], call: str, **options: bool) -> list[Way]:
+def cold_and_warm(make: Callable[[dfl.Program], dfl.Solver], call: str, **options: bool) -> list[Way]:
     return turns(call, solver(make, **options), solver(make, start=True, **options))
 
 
+PRESOLVED = solver(partial(dfl.HiGHS, presolve=True), general=True)
 HIGHS = [
     *cold_and_warm(dfl.HiGHS, "HiGHS(program).solve(y{start})", general=True),
-    Way(
-        solver(lambda program: dfl.HiGHS(program, presolve=True), general=True),
-        "HiGHS(program, presolve=True).solve(y)",
-    ),
+    Way(PRESOLVED, "HiGHS(program, presolve=True).solve(y)"),
 ]
 SUBJECTS: dict[str, Subject] = {
     "default": Subject(*turns("best_solver(program).solve(y)", solver(best_solver, general=True))),

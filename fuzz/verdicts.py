@@ -3,8 +3,6 @@
 Everything is judged in base units, where decisions are of size one, and independent parts of a program each in its own.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -32,11 +30,7 @@ BAD = ("silent wrong", "crash")
 
 
 class Verdict(NamedTuple):
-    """One instance's.
-
-    Attributes:
-        first: whether the first method gave the answer, and not one that it fell back to.
-    """
+    """One instance's. first: whether the first method gave the answer, and not one that it fell back to."""
 
     verdict: str
     detail: str = ""
@@ -46,16 +40,10 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    case: Case,
-    kind: Kind,
-    solution: Solution,
-    start: Tensor | None = None,
-    declared: tuple[Status, ...] = (),
+    case: Case, kind: Kind, solution: Solution, start: Tensor | None = None, declared: tuple[Status, ...] = ()
 ) -> list[Verdict]:
-    """A verdict on every instance of a solution; kind says what was minimized (see `truth_of`).
-
-    declared: statuses that this subject may end with although there is an optimum.
-    """
+    """A verdict on every instance of a solution; kind says what was minimized (see `truth_of`). declared: statuses that this
+    subject may end with although there is an optimum."""
     decision = solution.decision.detach().double().reshape(case.count, case.n).numpy()
     status = solution.status.reshape(-1).tolist()
     objective, bound = (part.detach().reshape(-1).numpy() for part in (solution.objective, solution.bound))
@@ -64,8 +52,7 @@ def judge(
     out = []
     for i in range(case.count):
         told = (float(objective[i]), float(bound[i]))
-        parts = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper")), decision[i], np.array(told)]
-        key = b"".join(part.tobytes() for part in parts) + bytes([status[i]])
+        key = case.key(i) + decision[i].tobytes() + np.array(told).tobytes() + bytes([status[i]])
         if key not in seen:
             seen[key] = _judge_one(case, kind, i, Status(status[i]), decision[i], *told, declared)
         bad = seen[key].verdict in BAD and start is not None
@@ -137,7 +124,7 @@ def _judge_optimal(case: Case, kind: Kind, i: int, decision: np.ndarray, objecti
     for part, own in case.parts:
         w, truth, factor = decision[own] / part.column, truth_of(part, kind, i), part.cost / case.cost
         value, rest = _value(part, kind, i, w)
-        told = scale_of(part.c(i), w, rest)
+        told = scale_of(part.lines(i)[0], w, rest)
         scale = max(truth.scale, told if case.dtype != "float64" else 0.0)
         if apart and value - truth.objective > case.tolerance * scale:
             return Verdict("silent wrong", f"objective {value:.9g}, the optimum is {truth.objective:.9g}")
@@ -157,7 +144,7 @@ def infeasible(case: Case, kind: Kind, i: int, decision: np.ndarray) -> str:
         return "the decision is not finite"
     if kind == "none" and case.integer.any() and np.abs(decision - np.round(decision))[case.integer].max() > 0:
         return "an integer variable is not an integer"
-    w, b, h = decision / case.column, case.line("b", i), case.line("h", i)
+    w, (_, b, h, lower, upper) = decision / case.column, case.lines(i)
     rows, right = np.vstack([case.A, case.G]), np.concatenate([b, h])
     rounding = max(NOISE, 8 * float(np.finfo(case.dtype).eps)) * (np.ones(case.n) if case.sizes is None else case.sizes)
     excess, terms = rows @ w - right, np.abs(rows) @ np.abs(w) + np.abs(right)
@@ -166,7 +153,6 @@ def infeasible(case: Case, kind: Kind, i: int, decision: np.ndarray) -> str:
     if worst.any():
         k = int(np.flatnonzero(worst)[0])
         return f"row {k} is broken by {broken[k]:.2g}, its terms are {terms[k]:.2g}"
-    lower, upper = case.line("lower", i), case.line("upper", i)
     outside = np.maximum(lower - w, w - upper)
     if (outside > np.maximum(rounding, case.tolerance * np.abs(w))).any():
         k = int(outside.argmax())
@@ -195,4 +181,4 @@ def _value(case: Case, kind: Kind, i: int, w: np.ndarray) -> tuple[float, float]
         rest += float(0.5 * case.curvature @ w**2)
     elif kind == "norm":
         rest += float(np.linalg.norm(case.norm_weights * w))
-    return float(case.c(i) @ w) + rest, rest
+    return float(case.lines(i)[0] @ w) + rest, rest

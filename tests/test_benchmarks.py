@@ -21,7 +21,6 @@ import growth
 import harness
 import layers
 import quadratic
-import regression
 import targets
 from dflearn.problems import problem_named
 
@@ -148,7 +147,7 @@ def test_verdicts(tmp_path: Path) -> None:
 def test_regressions_are_named(tmp_path: Path) -> None:
     committed = results(tmp_path / "committed", A=10.0, B=20.0, C=5.0)
     new = results(tmp_path / "new", A=6.1, B=11.9, D=1.0)
-    count, lines = regression.regressions(new, committed, 0.6)
+    count, lines = targets.regressions(new, committed, 0.6)
     assert count == 2
     assert lines == ["epochs, SPO+ on shortest paths: cold ratio on B is 12, was 20"]
 

@@ -18,12 +18,7 @@ from dflearn.data import DecisionDataset
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
-ELSEWHERE = {"travelling_salesman.py"}  # runs in tests/test_examples.py
-EXAMPLES = [
-    path
-    for path in sorted((ROOT / "examples").glob("*.py"))
-    if "__main__" in path.read_text() and path.name not in ELSEWHERE
-]
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if "__main__" in path.read_text()]
 
 
 def name_of(path: Path) -> str:

@@ -20,9 +20,10 @@ from fuzz.__main__ import main
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.families import FAMILIES, make
+from fuzz.isolated import _by_subject, run_isolated
 from fuzz.pipeline import one_loss
 from fuzz.references import all_rows, by_clarabel, truth_of
-from fuzz.run import Tally, run, try_subject
+from fuzz.run import Tally, Work, run, try_subject
 from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS, Subject, log_barrier
 from fuzz.verdicts import BAD, Verdict, judge
@@ -269,6 +270,29 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.
     whole, again = (json.loads((tmp_path / name / part.name).read_text()) for name in ("whole", "part"))
     assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
     assert "commit abc: 6 programs" in (tmp_path / "part" / "README.md").read_text()
+
+
+def test_a_death_is_that_of_the_subject_that_dies_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies leaves the other subjects' verdicts, and the programs after it, as they are."""
+    deadly = {("knapsacks", 1, "SCIP")}
+
+    def fake(target: object, work: list[list[Work]], seconds: float) -> Iterator[object]:
+        for program in work:
+            if deadly & set(program):
+                yield "exit code -11"
+                return
+            yield [([Verdict("right")], 0.0) for _ in program]
+
+    monkeypatch.setattr("fuzz.isolated.messages", fake)
+    subjects, tally = ["HiGHS", "SCIP", "TopK"], Tally()
+    assert list(run_isolated(range(3), ["ordinary", "knapsacks"], subjects, tally)) == [0, 1, 2]
+    assert tally.programs == {"ordinary": 3, "knapsacks": 3}
+    assert tally.verdicts() == {"right": 17, "crash": 1}
+    assert [failure[:4] for failure in tally.failures] == [("knapsacks", 1, "SCIP", "crash")]
+    deadly.clear()
+    assert {verdict.verdict for verdicts, _ in _by_subject([("zeros", 0, "SCIP")], "once") for verdict in verdicts} == {
+        "crash"
+    }
 
 
 def _in_this_process(seeds: list[int], families: list[str], subjects: list[str], tally: Tally) -> Iterator[int]:

@@ -1,7 +1,5 @@
 """The mutants that Cosmic Ray makes of the source files, those that rules leave out, and a draw from the rest by seed."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import random

@@ -7,8 +7,6 @@ and a table. What is done is not run again; `--again` tries survivors once more 
 After a change of the tests, which lines each executes is measured anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib.metadata
@@ -21,9 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coverage_map import measure
 from mutants import Mutant, all_mutants, draw, eligible, sources
-from trial import Coverage, Verdict, Workshop
+from trial import Coverage, Verdict, Workshop, measure
 from verdicts import judgements, write
 
 FOLDERS = ["program", "solvers", "layers", "losses", "evaluation"]
@@ -95,15 +92,10 @@ def main() -> None:
     killers = sorted({row["test"] for row in rows} & {*tests.seconds})
     control = workshop.run(killers, MARGIN + SLOWER * sum(tests.seconds[test] for test in killers))
     head = ["git", "log", "-1", "--format=%H", "--", *(f"src/dflearn/{folder}" for folder in FOLDERS)]
-    about = {
-        "tool": "Cosmic Ray, all operators without arguments",
-        "seed": options.seed,
-        "note": options.note,
-        "count": options.count,
-        "folders": FOLDERS,
-        "mutants": record["sizes"],
-        "tests": len(tests.seconds),
-        "most_seconds_of_tests": options.most_seconds,
+    about: dict[str, Any] = {"tool": "Cosmic Ray, all operators without arguments", "seed": options.seed}
+    about |= {"note": options.note, "count": options.count, "folders": FOLDERS, "mutants": record["sizes"]}
+    about |= {"tests": len(tests.seconds), "most_seconds_of_tests": options.most_seconds}
+    about |= {
         "commit": subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip(),
         "failing_without_mutant": "" if control.verdict == "survived" else f"{control.verdict}: {control.test}",
         "python": platform.python_version(),

@@ -1,10 +1,10 @@
 """Does a test notice? The tests that execute the mutated line run in a copy of the tree, in a process of their own."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
+import importlib
 import os
+import pkgutil
 import re
 import resource
 import shutil
@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from mutants import SOURCES, Mutant
 
@@ -128,3 +130,45 @@ class Workshop:
         verdict = "timeout" if late else "killed" if code not in (0, 5) else "survived"  # 5: no test was collected
         test = "" if verdict != "killed" else failed[1] if failed else f"exit {code}"
         return Verdict(verdict, test, len(tests), round(time.perf_counter() - begun, 2))
+
+
+class Contexts:
+    """A pytest plugin: coverage's context is the test that runs. Fixtures and imports belong to all tests of its file."""
+
+    def __init__(self, coverage: Any):
+        self.coverage, self.seconds, self.failed = coverage, defaultdict[str, float](float), set[str]()
+
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        self.coverage.switch_context(collector.nodeid.split("::")[0])
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.coverage.switch_context(item.nodeid.split("::")[0])
+
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        self.coverage.switch_context(item.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+
+def measure(sources: list[Path], tests: list[str]) -> dict[str, Any]:
+    """{"seconds": {test: s}, "lines": {source: {line: [test or test file]}}}, of tests that pass."""
+    import coverage
+
+    import dflearn
+
+    for module in pkgutil.walk_packages(dflearn.__path__, "dflearn."):  # what an import executes belongs to no test
+        if module.name.split(".")[1] in {source.parent.name for source in sources}:
+            importlib.import_module(module.name)
+    recorder = coverage.Coverage(data_file=None, include=[str(path.resolve()) for path in sources], config_file=False)
+    plugin = Contexts(recorder)
+    recorder.start()
+    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=[plugin])
+    recorder.stop()
+    lines = {}
+    for source in sources:
+        contexts = recorder.get_data().contexts_by_lineno(str(source.resolve()))
+        lines[str(source)] = {line: sorted(filter(None, names)) for line, names in contexts.items() if any(names)}
+    return {"seconds": {test: s for test, s in plugin.seconds.items() if test not in plugin.failed}, "lines": lines}

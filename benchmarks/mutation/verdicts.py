@@ -1,7 +1,5 @@
 """Verdicts as JSON and as a page. Equivalent mutants and those that loop are judged by hand, in `judged.json`."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -26,10 +24,8 @@ def judgements(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def judged(rows: Iterable[Row], known: dict[str, dict[str, str]]) -> list[Row]:
-    """Rows with a verdict of killed, survived or equivalent, and the reason where a person gave it.
-
-    A time-out is killed where it was judged to loop, and survived otherwise. A line that no test executes is survived.
-    """
+    """Rows with a verdict of killed, survived or equivalent, and the reason where a person gave it. A time-out is killed where it
+    was judged to loop, and survived otherwise. A line that no test executes is survived."""
     outcomes, result = {"equivalent": "equivalent", "loops": "killed"}, []
     for row in rows:
         own = {"as": "loops"} if row["verdict"] == "killed" else known.get(row["name"], {})

@@ -6,8 +6,6 @@ A source is a Python file: `# %%` begins a cell of code, `# %% [markdown]` a cel
 stays commented, `# # %pip …`, loses one of its signs, as with jupytext.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@
 Links and pictures get the address of the repository. Without an address, links become plain text and pictures go.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

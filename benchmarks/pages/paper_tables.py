@@ -6,8 +6,6 @@ Nothing is run here: `dfl paper table` and `dfl paper all` make the runs. A test
 write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,12 +25,8 @@ from dflearn.studies.summary import MethodSummary
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
 STYLES = {"published_style": "published style", "mean_of_ratios": "mean of ratios"}
-UNITS_HEADER = [
-    "problem",
-    "method",
-    "seeds",
-    *(x for style in STYLES.values() for x in (style, "scaled", "difference")),
-]
+UNITS = [x for style in STYLES.values() for x in (style, "scaled", "difference")]
+UNITS_HEADER = ["problem", "method", "seeds", *UNITS]
 LEAD_HEADER = ["problem", *(x for style in STYLES.values() for x in (style, "nearest", "difference", "ahead of"))]
 BEST = "SCE^smoothed scaled"  # of our methods
 DIFFERENTIABLE = [f"{loss}^{layer}" for layer in ("CVX", "DYS") for loss in ("Regret", "SqDE", "SPO+", "SCE")]

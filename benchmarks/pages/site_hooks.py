@@ -4,8 +4,6 @@ Pages link to files of the repository as a code host shows them: ../results/benc
 pictures that are linked become part of the site. Other files are linked at the repository, where `repo_url` names it.
 """
 
-from __future__ import annotations
-
 import html
 import os
 import re

@@ -5,8 +5,6 @@
 TREE is a checkout of the earlier commit. Each round starts one process for each tree. The least time of all rounds counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -24,8 +22,6 @@ from tabulate import tabulate
 import dflearn as dfl
 from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import SCE, FenchelYoung, SPOPlus
-from dflearn.problems import problem_named
-from dflearn.program import Quadratic
 from dflearn.solvers import FewRowBinary, FewRowLP, SmallLP
 from harness import ROOT, least, step
 
@@ -41,7 +37,7 @@ def epoch(
     name: str, make: Callable[[Any, Any], Any], *, relax: bool = False, warm: bool = False, count: int = 320
 ) -> Callable[[], Any]:
     """Two epochs of `fit`, or three with warm starts, from a fresh linear model."""
-    problem = problem_named(name)
+    problem = dfl.problems.problem_named(name)
     program = problem.program.relax() if relax else problem.program
     exact = dfl.HiGHS(problem.program.relax()) if problem.program.is_integer else problem.solver()
     data = dfl.label(problem.generate(count), exact)
@@ -55,7 +51,7 @@ def measure() -> dict[str, float]:
     torch.set_num_threads(1)
     ways: dict[str, Callable[[], Any]] = {}
     for name in ("SP-10", "KP-100", "CFL-50", "SP-25"):
-        problem = problem_named(name, seed=1)
+        problem = dfl.problems.problem_named(name, seed=1)
         layer, costs = Smoothed(problem.program, 1.0), problem.generate(32).costs
         start = layer.solve(costs, None, layer.no_start(32)).start
         ways |= {f"Smoothed, {name}, batch {count}": step(layer, costs[:count]) for count in (32, 1)}
@@ -68,19 +64,19 @@ def measure() -> dict[str, float]:
             ways[f"SCE^smoothed{' warm' * warm}, {name}"] = epoch(name, lambda _, one: SCE(Smoothed(one)), warm=warm)
     for name in ("SP-15", "SP-25"):
         ways[f"SPO+, {name}"] = epoch(name, lambda problem, _: SPOPlus(Exact(problem.solver())), count=800)
-        problem, data = problem_named(name), problem_named(name).generate(1000)
+        problem, data = dfl.problems.problem_named(name), dfl.problems.problem_named(name).generate(1000)
         ways[f"1000 labels, {name}"] = lambda problem=problem, data=data: dfl.label(data, problem.solver())
     for name in ("KP-100", "KP-400"):
         relaxed = lambda _, one: SPOPlus(Exact(FewRowLP(one)))  # noqa: E731
         ways[f"SPO+, {name}, relaxed"] = epoch(name, relaxed, relax=True, count=800)
-        problem = problem_named(name)
+        problem = dfl.problems.problem_named(name)
         ways[f"100 exact knapsacks, {name}"] = partial(FewRowBinary(problem.program).solve, problem.generate(100).costs)
     ways["SPO+, 5×5 grid as an LP"] = epoch("SP-5", lambda _, one: SPOPlus(Exact(SmallLP(one))), count=800)
     perturbed = lambda _, one: FenchelYoung(Perturbed(SmallLP(one), 1.0, samples=10))  # noqa: E731
     ways["PFY, 5×5 grid as an LP"] = epoch("SP-5", perturbed)
     for n in (50, 500):
         factor = sp.random_array((n // 10, n), density=1.0, rng=0, format="csr") / n**0.5
-        program = dfl.Program(A=torch.ones(1, n).numpy(), b=[1.0], upper=1, Q=Quadratic(factor, [0.1] * n))
+        program = dfl.Program(A=torch.ones(1, n).numpy(), b=[1.0], upper=1, Q=dfl.Quadratic(factor, [0.1] * n))
         costs = torch.randn(32, n, generator=torch.Generator().manual_seed(0))
         ways[f"quadratic, {n} assets, batch 32"] = step(Smoothed(program, 0.1), costs)
     return {name: least(way, 0.4) for name, way in ways.items()}

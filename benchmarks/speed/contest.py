@@ -33,12 +33,8 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender: a script of `contenders/`, its arguments after the data file, and where it runs.
-
-    Attributes:
-        environment: empty for this one, or what follows ".venv-".
-        threads: its number of threads, where it differs from the contest's.
-    """
+    """A contender: a script of `contenders/`, its arguments after the data file, and where it runs (empty for this environment, or
+    what follows ".venv-"). threads: where its number differs from the contest's."""
 
     script: str
     arguments: tuple[str, ...] = ()
@@ -53,14 +49,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Result:
-    """What the turns of one contender gave.
-
-    Attributes:
-        first: seconds of the first turn, by the clock on the wall.
-        seconds: median of the later turns: CPU time on one thread, the clock on the wall on several.
-        peak, imports: largest memory in MiB, and what it was before any work.
-        found: the arrays that each turn left, in order.
-    """
+    """What the turns of one contender gave: seconds of the first (by the clock on the wall), the median of the later ones (CPU time
+    on one thread, the clock on several), the largest memory in MiB and what it was before any work, and the arrays that each left."""
 
     first: float
     seconds: float
@@ -133,11 +123,9 @@ def contest(
     threads: int = 1,
     wall: bool | None = None,
 ) -> dict[str, Result]:
-    """All entries on the data: one turn each that is kept apart, then `repeats` rounds of turns.
-
-    Timed by the clock on the `wall` where there are several threads, else by the CPU time of the process.
-    Whoever has used up `BUDGET` seconds takes part in no more after `LEAST` rounds, or after one where it used up `MOST`.
-    """
+    """All entries on the data: one turn each that is kept apart, then `repeats` rounds of turns. Timed by the clock on the `wall`
+    where there are several threads, else by the CPU time of the process. Whoever has used up `BUDGET` seconds takes part in no
+    more after `LEAST` rounds, or after one where it used up `MOST`."""
     with contextlib.ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflearn-bench-"))) / "data.npz"
         np.savez(file, **data)

@@ -6,12 +6,8 @@ Everyone trains the same linear model from the same weights on the same 800 inst
 Adam at 0.005. dflearn trains with `fit`; PyEPO in the plain loop that one would write by hand, on tensors that are
 indexed, which is faster than a DataLoader. Knapsacks and locations are relaxed: labels, training and regret. The regret
 is the ratio of sums over 1000 other instances after as many epochs as all of a row were timed.
-
 Cold: no start. Warm: from where the same instance's last solve ended. PyEPO's solvers go on from the last instance's basis.
-With --problems, the other problems keep what the JSON file has of them.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+import dflearn as dfl
 from contest import Entry, Result, contest
-from dflearn.data import DecisionDataset
-from dflearn.data.labels import label
 from dflearn.data.scale import Scale
-from dflearn.evaluation import evaluate
-from dflearn.models import Linear
-from dflearn.problems import PROBLEMS, problem_named
 from dflearn.problems.base import Problem
 from harness import Row, Rows, columns, command_line, earlier, geometric_mean, parser, provenance, report
 
@@ -33,7 +25,7 @@ TRAIN, TEST, BATCH, LEARNING_RATE, SEED = 800, 1000, 32, 0.005, 1
 QUICK = ("SP-15", "KP-100", "CFL-50")
 PYEPO = ("SP-15", "SP-25", "KP-100", "KP-400")  # where the peers are measured
 # τ as printed in the paper's table of hyperparameters.
-PUBLISHED_TAU = {"SP-10": 1.0, "KP-100": 1.0} | {name: 0.1 for name in PROBLEMS if name.startswith("CFL")}
+PUBLISHED_TAU = {"SP-10": 1.0, "KP-100": 1.0} | {name: 0.1 for name in dfl.problems.PROBLEMS if name.startswith("CFL")}
 
 GUROBI, ORTOOLS, MPAX = "PyEPO + Gurobi", "PyEPO + OR-Tools", "PyEPO + MPAX"
 ON_MPAX = ("SP-15", "KP-100")  # first-order steps on a CPU take their time
@@ -58,27 +50,16 @@ def entry(who: str) -> Entry:
     return Entry("run_pyepo.py", (who.replace("PyEPO + ", ""),), environment)
 
 
-def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
+def material(problem: Problem) -> tuple[dict[str, Any], dfl.DecisionDataset]:
     """What every contender is given, and the instances that it is judged on."""
-    data = label(problem.generate(TRAIN + TEST), problem.relaxed_solver(), progress=False)
+    data = dfl.label(problem.generate(TRAIN + TEST), problem.relaxed_solver(), progress=False)
     train, test = data.subset(slice(TRAIN)), data.subset(slice(TRAIN, None))
-    assert train.costs is not None
-    assert train.decisions is not None
-    model = Linear(train.features.shape[1], problem.program.p, seed=SEED)
-    given = {
-        "problem": problem.name,
-        # Relaxed decisions are labels in double precision; the plain loop of PyEPO is in single, so everyone's is.
-        "features": train.features.float().numpy(),
-        "costs": train.costs.float().numpy(),
-        "decisions": train.decisions.float().numpy(),
-        "weight": model.weight.detach().numpy(),
-        "bias": model.bias.detach().numpy(),
-        "tau": PUBLISHED_TAU.get(problem.name, 0.0),
-        "mu": Scale.of(problem.program.objective, train).mu,
-        "lr": LEARNING_RATE,
-        "batch": BATCH,
-        "seed": SEED,
-    }
+    model = dfl.models.Linear(train.features.shape[1], problem.program.p, seed=SEED)
+    tau, mu = PUBLISHED_TAU.get(problem.name, 0.0), Scale.of(problem.program.objective, train).mu
+    given = {"problem": problem.name, "tau": tau, "mu": mu, "lr": LEARNING_RATE, "batch": BATCH, "seed": SEED}
+    # Relaxed decisions are labels in double precision; the plain loop of PyEPO is in single, so everyone's is.
+    given |= {part: getattr(train, part).float().numpy() for part in ("features", "costs", "decisions")}
+    given |= {part: weights.numpy() for part, weights in model.state_dict().items()}
     if problem.name.startswith("SP"):
         given["grid"] = (problem.rows, problem.columns)  # type: ignore[attr-defined]
     if problem.name.startswith("KP"):
@@ -86,11 +67,11 @@ def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
     return given, test
 
 
-def regret(problem: Problem, test: DecisionDataset, found: dict[str, np.ndarray]) -> float:
+def regret(problem: Problem, test: dfl.DecisionDataset, found: dict[str, np.ndarray]) -> float:
     """Ratio of sums of the relaxation's regret."""
     model = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0])
     model.load_state_dict({part: torch.tensor(found[part]) for part in ("weight", "bias")})
-    judged = evaluate(model, problem.relaxation, test, problem.relaxed_solver(), progress=False, floor=False)
+    judged = dfl.evaluate(model, problem.relaxation, test, problem.relaxed_solver(), progress=False, floor=False)
     return judged.ratio_of_sums
 
 
@@ -103,42 +84,29 @@ def difference(one: Result, other: Result) -> float:
 
 def measure(name: str, repeats: int | None, threads: int, quick: bool) -> dict[str, Row]:
     """The contest on one problem: per contender its times, memory and regrets, as plain values."""
-    problem = problem_named(name, seed=SEED)
+    problem = dfl.problems.problem_named(name, seed=SEED)
     given, test = material(problem)
     # Where there are peers epochs are short, and make the curves of regret against time.
     repeats = repeats or (2 if quick else 9 if name in PYEPO else 5)
     results = contest(entries(name, quick), "epochs", given, repeats, threads)
     measured = {}
     for who, result in results.items():
-        measured[who] = {
-            "first": result.first,
-            "seconds": result.seconds,
-            "MiB": result.peak,
-            "MiB of imports": result.imports,
-            "turns": [round(turn, 6) for turn in result.turns],
-            "regrets": [round(regret(problem, test, found), 6) for found in result.found],
-        }
+        own = {"first": result.first, "seconds": result.seconds, "MiB": result.peak, "MiB of imports": result.imports}
+        regrets = [round(regret(problem, test, found), 6) for found in result.found]
+        measured[who] = own | {"turns": [round(turn, 6) for turn in result.turns], "regrets": regrets}
         peer = f"{who.partition(',')[0]}, {GUROBI}"
         if peer in results and "Py" not in who:
             measured[who]["difference"] = difference(result, results[peer])
     return measured
 
 
-# -- tables: what the contests say about each subject ---------------------------------------------------------------
-
 Measured = dict[str, dict[str, dict[str, Any]]]  # problem → contender → what `measure` found
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A table: contenders by the names of its columns, and the ratios of their times.
-
-    Attributes:
-        columns: short name → contender; a row needs the first.
-        ratios: name of the ratio → (the slower column, the faster one).
-        kind: the problems' letters, or empty for all.
-        mean: whether a last row has the geometric means.
-    """
+    """A table: contenders by the names of its columns (a row needs the first), and ratios of times (the slower column, the faster
+    one). kind: the problems' letters, or empty for all; mean: whether a last row has the geometric means."""
 
     columns: dict[str, str]
     ratios: dict[str, tuple[str, str]]
@@ -173,10 +141,8 @@ def against_pyepo(loss: str, kind: str) -> Subject:
 
 
 PUBLISHED = "SCE^DYS as published"
-OURS = {
-    "SCE^DYS": "SCE^DYS", "SCE^DYS jfb": "SCE^DYS jfb", "SCE^smoothed cold": "SCE^smoothed",
-    "SCE^smoothed warm": "SCE^smoothed, warm",
-}  # fmt: skip
+OURS = {way: way for way in ("SCE^DYS", "SCE^DYS jfb")}
+OURS |= {"SCE^smoothed cold": "SCE^smoothed", "SCE^smoothed warm": "SCE^smoothed, warm"}
 SUBJECTS = {
     "SPO+ on shortest paths": against_pyepo("SPO+", "SP"),
     "SPO+ on relaxed knapsacks": against_pyepo("SPO+", "KP"),
@@ -199,16 +165,18 @@ SUBJECTS = {
 
 def main() -> None:
     arguments = parser(__doc__, repeats=None)
-    arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="NAME", help="default: all twelve")
+    arguments.add_argument(
+        "--problems", nargs="+", choices=dfl.problems.PROBLEMS, metavar="NAME", help="default: all twelve"
+    )
     options = arguments.parse_args()
     torch.set_num_threads(1)  # of this process, which only judges
-    names = options.problems or (QUICK if options.quick else PROBLEMS)
+    names = options.problems or (QUICK if options.quick else dfl.problems.PROBLEMS)
     kept = earlier(options.json, options.problems) or {"measured": {}, "commits": {}, "command": ""}
     measured, commits = kept["measured"], kept["commits"]
     for name in names:
         measured[name] = measure(name, options.repeats, options.threads, options.quick)
         commits[name] = provenance()["commit"]
-        ordered = {known: measured[known] for known in PROBLEMS if known in measured}
+        ordered = {known: measured[known] for known in dfl.problems.PROBLEMS if known in measured}
         rows = {title: rows for title, subject in SUBJECTS.items() if (rows := subject.rows(ordered))}
         heading, more = f"Seconds per epoch, {options.threads} thread{'s' * (options.threads > 1)}", names[-1] != name
         report(heading, rows, options.json, command_line(kept), more, commits=commits, measured=ordered)

@@ -7,17 +7,14 @@ predictions of a linear model that was trained for a while. All optima are compa
 the optimum. Gurobi solves up to 2,000 variables by its free licence. In the published sizes all facilities must open.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dflearn.problems import problem_named
+import dflearn as dfl
 from dflearn.problems.base import Problem
-from dflearn.solvers import Gurobi, HiGHS, RelaxationFirst, Solver
 from harness import Rows, columns, main, ratios
 
 PUBLISHED = ("CFL-50", "CFL-100", "CFL-200", "CFL-250")
@@ -44,15 +41,15 @@ def costs(problem: Problem, count: int) -> dict[str, Tensor]:
 def against_general_solvers(options: Any) -> Rows:
     rows, count = [], TURN if options.quick else INSTANCES
     for name in PUBLISHED[:1] if options.quick else PUBLISHED:
-        problem = problem_named(name, seed=1)
+        problem = dfl.problems.problem_named(name, seed=1)
         program = problem.program
-        ours = RelaxationFirst(program)
+        ours = dfl.solvers.RelaxationFirst(program)
         begun = time.process_time()
         assert ours.linear is not None, "all facilities must open"
         once = 1e3 * (time.process_time() - begun)
-        solvers: dict[str, Solver] = {"ours": ours, "HiGHS": HiGHS(program)}
+        solvers: dict[str, dfl.Solver] = {"ours": ours, "HiGHS": dfl.HiGHS(program)}
         if program.n <= FREE:
-            solvers["Gurobi"] = Gurobi(program)
+            solvers["Gurobi"] = dfl.Gurobi(program)
         for kind, y in costs(problem, count).items():
             spent, worst, other = dict.fromkeys(solvers, 0.0), dict.fromkeys(solvers, 0.0), 0
             for solver in solvers.values():

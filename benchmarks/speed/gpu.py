@@ -3,16 +3,13 @@
     python benchmarks/speed/gpu.py --json results/gpu/gpu.json                  # all of it, in one run (about six minutes)
     python benchmarks/speed/gpu.py --quick --json quick.json                    # a little of everything
     python benchmarks/speed/gpu.py --small                                      # two instances each, for compute-sanitizer
-    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --page results/gpu/README.md --document docs/notes/gpu.md \\
-        --figure docs/images/gpu-crossover.svg                                  # documents of what was measured
+    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --pages          # documents of what was measured
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
 to the largest number there. The CPU comes first, in a process of its own, before anything else has threads. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit`
-counts it; a step of a convolutional net on images.
+counts it.
 """
-
-from __future__ import annotations
 
 import argparse
 import itertools
@@ -34,14 +31,10 @@ import torch
 from torch import Tensor
 
 import dflearn
-from dflearn.data import Batch
-from dflearn.layers import DavisYin, Smoothed
-from dflearn.losses import SCE
-from dflearn.problems import problem_named
+import dflearn as dfl
 from dflearn.studies.record import installed
-from dflearn.training import fit
 from gpu_page import documented, figure, page
-from harness import Row, Rows
+from harness import ROOT, Row, Rows
 
 MOST = {"SP-100": 32}  # instances, where more would take too long
 COMPARED = {"SP-50": 16, "SP-100": 4}
@@ -100,7 +93,7 @@ def told(row: Row) -> Row:
 
 def material(name: str, count: int) -> tuple[Any, Tensor]:
     """The program and costs: those of the generator, then the same with noise of 10 %."""
-    problem = problem_named(name, seed=1)
+    problem = dfl.problems.problem_named(name, seed=1)
     known = problem.generate(COMPARED.get(name, 64), dtype=torch.float64).batch().require("costs")
     costs = known[torch.arange(count) % len(known)].clone()
     noise = torch.randn(costs.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -126,7 +119,7 @@ def layer_rows(extent: Extent) -> Rows:
     for name in extent.problems:
         program, costs = material(name, COMPARED.get(name, 64))
         begun = time.perf_counter()
-        layer, plain = Smoothed(program, MU), Smoothed(program, MU)
+        layer, plain = dfl.Smoothed(program, MU), dfl.Smoothed(program, MU)
         solution, slope = forward_and_back(layer, costs.cuda())()
         torch.cuda.synchronize()
         first = time.perf_counter() - begun
@@ -154,7 +147,7 @@ def layer_rows_of_cores(extent: Extent) -> Rows:
     rows = []
     for name, batch in ((problem, size) for problem in extent.problems for size in extent.of(problem)):
         program, y = material(name, batch)
-        ms = milliseconds(forward_and_back(Smoothed(program, MU), y), "cpu")
+        ms = milliseconds(forward_and_back(dfl.Smoothed(program, MU), y), "cpu")
         rows.append(told({"problem": name, "batch": batch, "ms": ms, "threads": torch.get_num_threads()}))
     return rows
 
@@ -174,13 +167,13 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 
 def training_rows(_: Extent, device: str = "cuda") -> Rows:
-    rows, problem = [], problem_named("SP-25", seed=1)
+    rows, problem = [], dfl.problems.problem_named("SP-25", seed=1)
     data = dflearn.label(problem.generate(800), problem, progress=False)
     for warm in (False, True):
         torch.manual_seed(0)
         model = torch.nn.Linear(data.features.shape[-1], problem.program.p)
-        loss, epochs = SCE(Smoothed(problem.program, MU)), 6 if device == "cuda" else 4
-        history = fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
+        loss, epochs = dfl.losses.SCE(dfl.Smoothed(problem.program, MU)), 6 if device == "cuda" else 4
+        history = dfl.fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
         seconds = [row["seconds"] for row in history.rows]
         times = {"epoch_ms": 1e3 * statistics.median(seconds[1:]), "first_epoch_ms": 1e3 * seconds[0]}
         after = {"loss": history.rows[-1]["loss"], "after": epochs}
@@ -191,16 +184,16 @@ def training_rows(_: Extent, device: str = "cuda") -> Rows:
 def small() -> None:
     for name in ("SP-10", "KP-100", "CFL-50"):
         program, y = material(name, 2)
-        layer = Smoothed(program, MU)
+        layer = dfl.Smoothed(program, MU)
         solution, _ = forward_and_back(layer, y.cuda())()
         start = layer.solve(y.cuda(), None, layer.no_start(2).cuda()).start
         forward_and_back(layer, 1.02 * y.cuda(), start)()
         print(name, "unfinished:", int((solution.status != 0).sum()))
         for gradient in ("jfb", "unrolled"):
-            splitting = DavisYin(program, MU, iterations=10, gradient=gradient)
+            splitting = dfl.DavisYin(program, MU, iterations=10, gradient=gradient)
             for dtype in (torch.float32, torch.float64):
                 forward_and_back(splitting, y.to("cuda", dtype))()
-        DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
+        dfl.DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
 
 
 def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
@@ -208,7 +201,7 @@ def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
     rows = []
     for name in extent.splitting:
         program, errors = material(name, 1)[0], {}
-        layer = DavisYin(program, MU)
+        layer = dfl.DavisYin(program, MU)
         for batch, dtype in itertools.product(extent.splitting_batches, (torch.float32, torch.float64)):
             y = material(name, batch)[1].to(dtype)
             run = forward_and_back(layer, y.to(device))
@@ -216,7 +209,7 @@ def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
             row["ms"] = milliseconds(run, device)
             if device == "cuda":
                 if batch == extent.splitting_batches[0]:
-                    errors[dtype] = relative(run()[0].decision, DavisYin(program, MU).solve(y).decision)
+                    errors[dtype] = relative(run()[0].decision, dfl.DavisYin(program, MU).solve(y).decision)
                 row |= {"captured_ms": captured(run), "decision_error": errors[dtype], "way": way_of(layer, y)}
             rows.append(told(row))
         if device == "cuda":
@@ -236,7 +229,7 @@ def crossover_rows(extent: Extent, device: str = "cuda") -> Rows:
     rows, threads = [], torch.get_num_threads()
     columns = {"ms": threads} if device == "cuda" else {"one_core_ms": 1, "all_cores_ms": threads}
     for name in extent.problems[:4]:
-        layer = Smoothed(material(name, 1)[0], MU)
+        layer = dfl.Smoothed(material(name, 1)[0], MU)
         for batch in extent.small:
             row: Row = {"problem": name, "batch": batch}
             for label, count in columns.items():
@@ -244,48 +237,6 @@ def crossover_rows(extent: Extent, device: str = "cuda") -> Rows:
                 row[label] = milliseconds(forward_and_back(layer, material(name, batch)[1].to(device)), device)
             rows.append(told(row))
     return rows
-
-
-class Pictures(torch.nn.Module):
-    """Images `(*, 3, 100, 100)` → costs of the arcs of a 25 × 25 grid: the beginning of a residual network, as is usual there."""
-
-    def __init__(self, arcs: int) -> None:
-        super().__init__()
-        nn = torch.nn
-        block = [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), *block,
-            nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 2, 1), nn.Softplus(),
-        )  # fmt: skip
-        self.arcs = arcs
-
-    def forward(self, images: Tensor) -> Tensor:
-        return 0.1 + self.body(images).flatten(1)[:, : self.arcs]
-
-
-def image_rows(_: Extent) -> Rows:
-    """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
-    problem, batch = problem_named("SP-25", seed=1), 32
-    data = problem.generate(batch).batch()
-    torch.manual_seed(0)
-    images, costs = torch.randn(batch, 3, 100, 100).cuda(), data.require("costs").cuda()
-    layer = Smoothed(problem.program, MU)
-    decisions, net = Smoothed(problem.program, 1e-2)(costs), Pictures(problem.program.p).cuda()
-    loss, optimizer = SCE(layer), torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-
-    def step(through: Callable[[Tensor], Tensor]) -> None:
-        optimizer.zero_grad()
-        through(net(images)).mean().backward()
-        optimizer.step()
-
-    with_layer = milliseconds(lambda: step(lambda y: loss(y, Batch(images, costs, decisions))))
-    without = milliseconds(lambda: step(lambda y: ((y - costs) * decisions).sum(-1)))
-    alone = milliseconds(forward_and_back(layer, net(images).detach()))
-    row = {
-        "problem": "SP-25", "batch": batch, "step_ms": with_layer, "step_without_layer_ms": without, "layer_ms": alone,
-        "share": 1 - without / with_layer, "parameters": sum(part.numel() for part in net.parameters()),
-    }  # fmt: skip
-    return [told(row)]
 
 
 def cores_rows(extent: Extent) -> dict[str, Any]:
@@ -302,11 +253,9 @@ def cores_rows(extent: Extent) -> dict[str, Any]:
 
 
 def on_cores(extent: Extent, path: Path) -> None:
-    """The CPU's part: our kernels on all cores and on one, `DavisYin`, an epoch of training.
-
-    Kernels share tiles among as many threads as `torch.get_num_threads()` says. Threads that torch waits with in between must not
-    spin (OMP_WAIT_POLICY), since they would take those cores.
-    """
+    """The CPU's part: our kernels on all cores and on one, `DavisYin`, an epoch of training. Kernels share tiles among as many
+    threads as `torch.get_num_threads()` says. Threads that torch waits with in between must not spin (OMP_WAIT_POLICY), since
+    they would take those cores."""
     torch.set_num_threads(cores())
     found: dict[str, Any] = {"threads": cores(), "layer": layer_rows_of_cores(extent)}
     for name, rows in (("crossover", crossover_rows), ("training", training_rows), ("davis_yin", davis_yin_rows)):
@@ -321,8 +270,7 @@ def cores() -> int:
 
 
 PARTS: dict[str, Callable[[Extent], Any]] = {
-    "cores": cores_rows, "layer": layer_rows, "davis_yin": davis_yin_rows, "training": training_rows, "images": image_rows,
-    "crossover": crossover_rows,
+    "cores": cores_rows, "layer": layer_rows, "davis_yin": davis_yin_rows, "training": training_rows, "crossover": crossover_rows,
 }  # fmt: skip
 
 
@@ -335,22 +283,19 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
-    parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/notes/gpu.md anew")
-    parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
+    parser.add_argument(
+        "--pages", action="store_true", help="write the documents and the figure of --json, and measure nothing"
+    )
     parser.add_argument("--cores", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.page:
-        found = json.loads(options.json.read_text())
-        options.page.write_text(page(found))
-        if options.document:
-            options.document.write_text(documented(options.document.read_text(), found))
-        if options.figure:
-            figure(found, options.figure)
+    if options.pages:
+        found, document = json.loads(options.json.read_text()), ROOT / "docs" / "notes" / "gpu.md"
+        (ROOT / "results" / "gpu" / "README.md").write_text(page(found))
+        document.write_text(documented(document.read_text(), found))
+        figure(found, ROOT / "docs" / "images" / "gpu-crossover.svg")
         return
     extent = QUICK if options.quick else WHOLE
     if options.small:
@@ -363,7 +308,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, extent: Extent) -> None:
     found: dict[str, Any] = {}
-    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first
+    for part in PARTS:  # the CPU first
         begun = time.perf_counter()
         try:
             found[part] = PARTS[part](extent)

@@ -1,7 +1,5 @@
 """The results of `gpu.py` as a document, and the crossover as a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,24 +100,20 @@ def _peers(found: dict[str, Any]) -> list[str]:
 
 
 def _training(found: dict[str, Any]) -> list[str]:
-    epochs = [
-        [row["device"], "yes" if row["warm_start"] else "no", f"{row['epoch_ms']:.0f}", f"{row['first_epoch_ms']:.0f}"]
-        for row in [*found["training"], *found["cores"].get("training", [])]
-    ]
-    images = [
-        [
-            row["parameters"],
-            *map(three, (row["step_ms"], row["step_without_layer_ms"])),
-            f"{row['share']:.0%}",
-            three(row["layer_ms"]),
+    epochs = []
+    for row in [*found["training"], *found["cores"].get("training", [])]:
+        times = [f"{row[key]:.0f}" for key in ("epoch_ms", "first_epoch_ms")]
+        epochs.append([row["device"], "yes" if row["warm_start"] else "no", *times])
+    parts = [table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs)]
+    for row in found.get("images", []):
+        whole, without, alone = (three(row[f"{key}_ms"]) for key in ("step", "step_without_layer", "layer"))
+        images = [[row["parameters"], whole, without, f"{row['share']:.0%}", alone]]
+        parts += [
+            "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms. A finished measurement: "
+            "`image_rows` of `benchmarks/speed/gpu.py` was last in commit 137582a.",
+            table(":parameters | :step | :without the layer | :share of the layer | :the layer alone", images),
         ]
-        for row in found["images"]
-    ]
-    return [
-        table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs),
-        "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms:",
-        table(":parameters | :step | :without the layer | :share of the layer | :the layer alone", images),
-    ]
+    return parts
 
 
 def _splitting(found: dict[str, Any]) -> list[str]:
@@ -146,8 +140,6 @@ def _small(found: dict[str, Any]) -> list[str]:
         table(" | ".join(["problem", *map(str, sizes)]), [[n, *(cell((n, size)) for size in sizes)] for n in names]),
     ]
 
-
-# -- the table of docs/notes/gpu.md -------------------------------------------------------------------------------------------
 
 BEGIN, END = "<!-- measured: benchmarks/speed/gpu.py writes this part -->", "<!-- end of the measured part -->"
 

@@ -7,10 +7,7 @@ problem's exact solver, per instance; integer programs that HiGHS does not prove
 a size adds at its peak to what was there after a small problem. The exponent of a family is the slope of the least-squares
 line through the logarithms of its larger half: of time against the entries of the matrix and of its factor, of memory
 against the variables. Nothing quadratic in memory means exponents well below 2.
-With --problems, the other problems keep what the JSON file has of them.
 """
-
-from __future__ import annotations
 
 from typing import Any
 

@@ -4,8 +4,6 @@ One-thread timings use the CPU time of the process, which other work on the mach
 threads use the clock on the wall.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -30,9 +28,6 @@ Ways = Mapping[str, Callable[[], Any]]
 ROOT = Path(__file__).resolve().parents[2]
 RIVALS = ("pyepo",)  # beside the packages that dflearn itself uses
 PEERS = ("ortools", "qpth", "moreau")  # in environments of their own, pinned by environments/*.txt
-
-
-# -- timing ---------------------------------------------------------------------------------------------------------------
 
 
 def in_turns(ways: Ways, clock: Callable[[], float], repeats: int) -> dict[str, list[float]]:
@@ -90,9 +85,6 @@ def step(layer: Any, costs: Tensor, start: Tensor | None = None) -> Callable[[],
     return run
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------------
-
-
 def columns(values: Mapping[str, Any], unit: str, scale: float = 1.0) -> Row:
     """Columns of a row: `{"ours": 2e-3}`, "ms", 1e3 → `{"ours ms": 2.0}`."""
     return {f"{name} {unit}": scale * value for name, value in values.items()}
@@ -117,9 +109,6 @@ def geometric_mean(rows: Sequence[Mapping[str, Any]], *keys: str) -> Row:
     common = [key for key in keys if all(key in row for row in rows)]
     mean = {key: math.exp(statistics.fmean(math.log(row[key]) for row in rows)) for key in common}
     return {"problem": "geometric mean", **mean}
-
-
-# -- scripts --------------------------------------------------------------------------------------------------------------
 
 
 def parser(description: str | None, repeats: int | None = 9) -> argparse.ArgumentParser:

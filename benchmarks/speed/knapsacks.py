@@ -7,23 +7,20 @@ numbers as a model predicts them. HiGHS and Gurobi solve the first INSTANCES; ou
 the mean and the slowest.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any
 
 import torch
 
-from dflearn.problems import problem_named
-from dflearn.solvers import FewRowBinary, Gurobi, HiGHS, Solver
+import dflearn as dfl
 from harness import Rows, columns, main, ratios
 
 PROBLEMS = ("KP-100", "KP-200", "KP-400", "KP-500", "KP-100x3", "KP-100x4")
 INSTANCES, MANY = 24, 500
 
 
-def milliseconds(solver: Solver, y: torch.Tensor) -> float:
+def milliseconds(solver: dfl.Solver, y: torch.Tensor) -> float:
     """CPU time per instance."""
     begun = time.process_time()
     solver.solve(y)
@@ -33,9 +30,9 @@ def milliseconds(solver: Solver, y: torch.Tensor) -> float:
 def against_general_solvers(options: Any) -> Rows:
     rows = []
     for name in PROBLEMS[:1] if options.quick else PROBLEMS:
-        problem = problem_named(name, seed=1)
+        problem = dfl.problems.problem_named(name, seed=1)
         program, data = problem.program, problem.generate(MANY, dtype=torch.float64)
-        ours, others = FewRowBinary(program), {"HiGHS": HiGHS(program), "Gurobi": Gurobi(program)}
+        ours, others = dfl.solvers.FewRowBinary(program), {"HiGHS": dfl.HiGHS(program), "Gurobi": dfl.Gurobi(program)}
         kinds = {"true": data.batch().require("costs"), "expected": problem.expected_costs(data.features)}
         for costs, y in kinds.items():
             few = y[:INSTANCES]

@@ -7,8 +7,6 @@ instance's basis. The subject `threads` is timed by the clock on the wall and ne
 row of plain arithmetic says how much of a second core there was. With --subjects, the others keep what the JSON file has.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -8,8 +8,6 @@ bounds as rows, since it knows no others, and dependent equalities are left out 
 answer, relative to its norm. Nothing: a layer that solves nothing, which is what torch takes around any of them.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

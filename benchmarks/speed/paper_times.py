@@ -5,10 +5,8 @@
 A run as `dfl paper table` makes it, seed 1, 800 training instances in batches of 32, one thread, of as many epochs as --repeats says
 and one more before them, which does not count; validation apart, as everywhere. Integer programs are solved by the problem's own
 solver. SCE^DYS is the authors' iteration by our kernel, dense by their matrices. Published: as printed, on the authors' machine,
-validation included. With --problems, the other problems keep what the JSON file has of them.
+validation included.
 """
-
-from __future__ import annotations
 
 import tempfile
 from typing import Any
@@ -20,13 +18,8 @@ from dflearn.studies.run import run
 from harness import Row, Rows, by_case
 
 TRAIN, VALIDATION, TEST = 800, 200, 10
-OWN = (
-    "SPO+^relax cold",
-    "SPO+^relax warm",
-    "SCE^DYS dense",
-    "SCE^DYS unrolled",
-    "SCE^smoothed",
-)  # beside published rows
+# Beside published rows:
+OWN = ("SPO+^relax cold", "SPO+^relax warm", "SCE^DYS dense", "SCE^DYS unrolled", "SCE^smoothed")
 SHORT = (
     "MSE", "SPO+^relax cold", "SPO+^relax warm", "SPO+^relax", "SPO+^ILP", "PFY", "SCE^CVX", "SCE^DYS dense", "SCE^DYS",
     "SCE^DYS unrolled", "SCE^smoothed",

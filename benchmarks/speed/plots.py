@@ -3,8 +3,6 @@
 python benchmarks/speed/plots.py [FOLDER]            # default: results/bench
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import accumulate

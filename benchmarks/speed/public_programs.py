@@ -3,14 +3,10 @@
     python benchmarks/speed/public_programs.py FOLDER... [--most 10000] [--mu 1e-5 1e-2 1] [--json FILE]
     python benchmarks/speed/public_programs.py FOLDER... --exact [--json FILE]
 
-With --exact the linear programs themselves are solved, by the solver that `label` chooses (`best_solver`) and by `HiGHS`, and
-compared with SciPy's own build of HiGHS and with Clarabel.
+With --exact the linear programs themselves are solved, by `best_solver` and by `HiGHS`, and compared with SciPy's own build of HiGHS
+and with Clarabel. A folder holds .mps, .mps.gz, .lp or .npz files and is called by what they come from: sources in the package registry,
 
-A folder holds .mps, .mps.gz or .lp files, or .npz files as SciPy's sources ship them, and is called by what they come from.
-None of the files is part of this repository; they lie in sources of the package registry:
-
-    scipy-1.9.3   benchmarks/benchmarks/linprog_benchmark_files: the Netlib programs, feasible and infeasible ones
-                  (they hold pickles, so read none that you do not trust)
+    scipy-1.9.3   benchmarks/benchmarks/linprog_benchmark_files: the Netlib programs (they hold pickles: read none that you do not trust)
     mip-2.0.0     examples and test/data: MIPLIB and others; integrality is dropped
 
 μ is relative: that number times max |c| over the size of the right-hand sides and bounds. Times are CPU times of one thread, the
@@ -19,8 +15,6 @@ do not count; Clarabel's include its setup. What takes longer than the limit is 
 ends the process. With --json, rows of the same commit are kept and the others solved: an interrupted run goes on. Errors of
 objectives are relative to Σ|c_j w_j| at the reference's answer.
 """
-
-from __future__ import annotations
 
 import argparse
 import itertools
@@ -43,36 +37,32 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import linprog
 
+import dflearn as dfl
 from dflearn.errors import DflearnError
-from dflearn.frontends.files import from_lp, from_mps
-from dflearn.layers import Smoothed
-from dflearn.program import Program
-from dflearn.solvers.base import Status
-from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import best_solver
 from harness import Row, Rows, command_line, earlier, parser, provenance, report
 
 REPEATS, SHORT = 3, 0.5  # calls after the first, while they take less than so many seconds
 SOLVED = ("Solved", "AlmostSolved")  # by Clarabel
 NO_POINT = ("PrimalInfeasible", "AlmostPrimalInfeasible")
-EXACT = {"default": best_solver, "HiGHS": HiGHS}
+EXACT = {"default": best_solver, "HiGHS": dfl.HiGHS}
 RIGHT = 1e-6  # relative error of an objective
 ENDS = ("OPTIMAL", "TIME LIMIT", "INFEASIBLE", "UNBOUNDED", "FAILED")  # of SciPy's linprog, by its codes
 Way = float | str  # μ, or which exact solver
 
 
-def read(path: Path) -> tuple[Program, np.ndarray]:
+def read(path: Path) -> tuple[dfl.Program, np.ndarray]:
     """The program, whose costs are all predicted, and the file's costs."""
     if path.suffix == ".npz":
         return read_arrays(path)
-    program = (from_lp if path.suffix == ".lp" else from_mps)(path)
+    program = (dfl.from_lp if path.suffix == ".lp" else dfl.from_mps)(path)
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
     model.readModel(str(path))
     return program.relax(), np.array(model.getLp().col_cost_, np.float64)
 
 
-def read_arrays(path: Path) -> tuple[Program, np.ndarray]:
+def read_arrays(path: Path) -> tuple[dfl.Program, np.ndarray]:
     """A program in the arguments of SciPy's `linprog`: c, A_ub, b_ub, A_eq, b_eq, bounds (none: w ≥ 0)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the files are old
@@ -91,10 +81,10 @@ def read_arrays(path: Path) -> tuple[Program, np.ndarray]:
         if held_rows.any():
             rows, sides = rows[held_rows], held[side].reshape(-1).astype(float)[held_rows]
             matrices |= {name: rows, "b" if name == "A" else "h": sides}
-    return Program(**matrices, lower=lower, upper=upper, n=len(c)), c
+    return dfl.Program(**matrices, lower=lower, upper=upper, n=len(c)), c
 
 
-def natural_size(program: Program) -> float:
+def natural_size(program: dfl.Program) -> float:
     """The size of right-hand sides over their rows' lengths, or else of bounds: a median of those that are not zero."""
     rows = sp.csr_array(sp.vstack([program.A, program.G]))
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1))
@@ -118,7 +108,7 @@ def best(solve: Any) -> tuple[Any, float]:
     return answer, least
 
 
-def by_clarabel(program: Program, c: np.ndarray, mu: float, limit: float) -> tuple[str, np.ndarray, float]:
+def by_clarabel(program: dfl.Program, c: np.ndarray, mu: float, limit: float) -> tuple[str, np.ndarray, float]:
     """Status, w and seconds."""
     eye, n = sp.eye_array(program.n, format="csr"), program.n
     fixed = program.lower == program.upper
@@ -134,7 +124,7 @@ def by_clarabel(program: Program, c: np.ndarray, mu: float, limit: float) -> tup
     return str(solution.status), np.array(solution.x)[:n], seconds
 
 
-def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.ndarray | None]:
+def by_scipy(program: dfl.Program, c: np.ndarray, limit: float) -> tuple[str, np.ndarray | None]:
     """Status and w of the linear program."""
     rows = {"A_eq": program.A, "b_eq": program.b, "A_ub": program.G, "b_ub": program.h}
     rows = {name: part for name, part in rows.items() if part.shape[0]}
@@ -143,7 +133,7 @@ def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.nda
     return ENDS[answer.status], answer.x if answer.status == 0 else None
 
 
-def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[Row]:
+def compare(program: dfl.Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[Row]:
     """What Clarabel says (and SciPy, of a linear program), then what we say: the layer with a relative μ, or an exact solver."""
     y = torch.as_tensor(costs)[None]
     c, exact = program.objective.vector(y)[0].numpy(), isinstance(way, str)
@@ -156,25 +146,21 @@ def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iter
         scipy_status, vertex = by_scipy(program, c, limit)
         known = known if vertex is None else vertex
         yield {"scipy": scipy_status}
-    solver: Any = EXACT[way](program) if isinstance(way, str) else Smoothed(program, mu)
+    solver: Any = EXACT[way](program) if isinstance(way, str) else dfl.Smoothed(program, mu)
     begun = time.process_time()
     solution = solver.solve(y)
     seconds = first = time.process_time() - begun
     if first < limit / 2:  # the very first call compiles
         solution, seconds = best(lambda: solver.solve(y))
-    answer, error = Status(int(solution.status[0])).name, None
+    answer, error = dfl.Status(int(solution.status[0])).name, None
     if known is not None and (answer == "OPTIMAL" or not exact):
         mine, theirs = ((c * x, 0.5 * mu * x * x) for x in (solution.decision[0].numpy(), known))
         whole = np.abs(theirs[0]).sum() if exact else abs(sum(theirs).sum())
         error = float((sum(mine) - sum(theirs)).sum() / max(whole, 1e-300))
     own = {"solver": repr(solver).partition("(")[0]} if exact else {"residual": float(solution.residual[0])}
-    yield own | {
-        "status": answer if seconds <= limit or not exact else "TIME LIMIT",
-        "highs": None if solution.fallback is None else bool(solution.fallback[0]),
-        "first": first,
-        "seconds": seconds,
-        "value": error,
-    }
+    answer = answer if seconds <= limit or not exact else "TIME LIMIT"
+    fallback = None if solution.fallback is None else bool(solution.fallback[0])
+    yield own | {"status": answer, "highs": fallback, "first": first, "seconds": seconds, "value": error}
 
 
 def told(path: Path, options: argparse.Namespace) -> Iterator[Row]:
@@ -193,17 +179,8 @@ def told(path: Path, options: argparse.Namespace) -> Iterator[Row]:
 
 def record_of(path: Path, way: Way, options: argparse.Namespace) -> Row:
     """What a process prints that solves one program: a part of the record a line, until it ends or is late."""
-    command = [
-        sys.executable,
-        __file__,
-        str(path),
-        "--one",
-        str(way),
-        "--most",
-        str(options.most),
-        "--limit",
-        str(options.limit),
-    ]
+    command = [sys.executable, __file__, str(path), "--one", str(way)]
+    command += ["--most", str(options.most), "--limit", str(options.limit)]
     patience = 60 + 8 * options.limit  # all calls, on a machine that may be busy
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=patience, check=False)
@@ -235,18 +212,15 @@ def summary(records: Rows) -> Iterator[Row]:
     for source, mu, group in [*groups, ("all", "all", records)]:
         theirs = [record for record in group if record["clarabel"] in SOLVED]
         both = [record for record in theirs if record["status"] == "OPTIMAL"]
-        yield {
-            "files of": source,
-            "μ": mu,
-            "programs": len(group),
-            "Clarabel solves": len(theirs),
-            "of these solved": len(both),
-            "share": f"{len(both) / len(theirs):.1%}" if theirs else "",
-            "solved beyond these": how_many(group, "status", "OPTIMAL") - len(both),
-            "infeasible": how_many(group, "status", "INFEASIBLE"),
+        solved, none = (how_many(group, "status", status) for status in ("OPTIMAL", "INFEASIBLE"))
+        row = {"files of": source, "μ": mu, "programs": len(group), "Clarabel solves": len(theirs)}
+        row |= {"of these solved": len(both), "share": f"{len(both) / len(theirs):.1%}" if theirs else ""}
+        row |= {"solved beyond these": solved - len(both), "infeasible": none}
+        row |= {
             "infeasible by Clarabel": how_many(group, "clarabel", *NO_POINT),
             "time beside Clarabel's": beside(both),
         }
+        yield row
 
 
 def exact_summary(records: Rows) -> Iterator[Row]:
@@ -254,19 +228,12 @@ def exact_summary(records: Rows) -> Iterator[Row]:
     for way, source in itertools.product(EXACT, [*dict.fromkeys(r["source"] for r in records), "all"]):
         group = [r for r in records if r["mu"] == way and source in (r["source"], "all")]
         theirs = [r for r in group if r["clarabel"] in SOLVED]
-        yield {
-            "files of": source,
-            "solver": way,
-            "programs": len(group),
-            "OPTIMAL": how_many(group, "status", "OPTIMAL"),
-            "INFEASIBLE": how_many(group, "status", "INFEASIBLE"),
-            "wrong": sum(map(wrong, group)),
-            "SciPy solves": how_many(group, "scipy", "OPTIMAL"),
-            "infeasible by SciPy": how_many(group, "scipy", "INFEASIBLE"),
-            "Clarabel solves": len(theirs),
-            "of these OPTIMAL": how_many(theirs, "status", "OPTIMAL"),
-            "s in all": float(sum(r["seconds"] or 0.0 for r in group)),
-        }
+        row = {"files of": source, "solver": way, "programs": len(group)}
+        row |= {status: how_many(group, "status", status) for status in ("OPTIMAL", "INFEASIBLE")}
+        row |= {"wrong": sum(map(wrong, group)), "SciPy solves": how_many(group, "scipy", "OPTIMAL")}
+        row |= {"infeasible by SciPy": how_many(group, "scipy", "INFEASIBLE"), "Clarabel solves": len(theirs)}
+        row["of these OPTIMAL"] = how_many(theirs, "status", "OPTIMAL")
+        yield row | {"s in all": float(sum(r["seconds"] or 0.0 for r in group))}
 
 
 def wrong(record: Row) -> bool:

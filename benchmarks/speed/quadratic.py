@@ -11,8 +11,6 @@ relative to its norm; `violation` is by how much rows and bounds are broken, rel
 by more than 1e-3 has no ratio: the second tables tell by how much.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -26,14 +24,8 @@ from harness import Row, Rows, by_case, columns
 OURS, FACTOR = "dflearn", "dflearn, factor given"
 LONG = 10_000  # variables of a batch from which on qpth, whose matrices are dense, takes minutes
 RIGHT = 1e-3  # relative difference of decisions and gradients up to which a peer's answer is the same
-WHERE = {
-    OURS: "",
-    FACTOR: "",
-    "cvxpylayers": "",
-    "qpth": "qpth",
-    "Moreau": "moreau",
-    "Moreau, interior points": "moreau",
-}
+WHERE = {OURS: "", FACTOR: "", "cvxpylayers": "", "qpth": "qpth"}
+WHERE |= dict.fromkeys(("Moreau", "Moreau, interior points"), "moreau")
 ENTRIES = {who: Entry("run_peers.py", (who,), environment) for who, environment in WHERE.items()}
 Data = dict[str, Any]
 
@@ -95,13 +87,8 @@ def whole(**parts: Any) -> Data:
     return {**parts, "given": np.array(given), "incoming": np.linspace(-1, 1, n)}
 
 
-PROBLEMS: dict[str, Callable[[int], Data]] = {
-    "portfolio-50": partial(portfolio, 50),
-    "portfolio-500": partial(portfolio, 500),
-    "scheduling-24": scheduling,
-    "sparse-100": partial(sparse, 100),
-    "sparse-500": partial(sparse, 500),
-}
+PROBLEMS: dict[str, Callable[[int], Data]] = {f"portfolio-{n}": partial(portfolio, n) for n in (50, 500)}
+PROBLEMS |= {"scheduling-24": scheduling} | {f"sparse-{n}": partial(sparse, n) for n in (100, 500)}
 
 
 def violation(data: Data, w: np.ndarray) -> float:
@@ -129,10 +116,8 @@ def measure(options: Any, name: str, batch: int) -> dict[str, Rows]:
     row: Row = {"problem": name} | columns({who: seconds for who, seconds in least.items() if who != FACTOR}, "ms", 1e3)
     apart: Rows = []
     for who, one in found.items():
-        far = {
-            what: float(np.linalg.norm(one[what] - found[OURS][what]) / np.linalg.norm(found[OURS][what]))
-            for what in ("decision", "gradient")
-        }
+        pairs = {what: (one[what], found[OURS][what]) for what in ("decision", "gradient")}
+        far = {what: float(np.linalg.norm(a - b) / np.linalg.norm(b)) for what, (a, b) in pairs.items()}
         apart.append({"problem": name, "who": who, "violation": violation(data, one["decision"])})
         if who != OURS:
             apart[-1] |= {f"{what} differs": value for what, value in far.items()}

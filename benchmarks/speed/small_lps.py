@@ -6,8 +6,6 @@ Times are CPU times on one thread, in turns. The epochs have 1,000 instances of 
 solved as a linear program like any other; PyEPO's model is its own for Gurobi.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Callable
@@ -18,44 +16,35 @@ from typing import Any
 import numpy as np
 import torch
 
-from dflearn.data import Batch
-from dflearn.layers import Exact, Perturbed
-from dflearn.losses import FenchelYoung, SPOPlus
-from dflearn.problems import problem_named
-from dflearn.program import Program
-from dflearn.solvers import HiGHS, SmallLP, Solver
+import dflearn as dfl
 from harness import Rows, columns, main, medians
 
 COUNT, BATCH, SAMPLES = 1000, 32, 10
 
 
-def assignment(size: int) -> Program:
+def assignment(size: int) -> dfl.Program:
     rows = np.vstack([np.kron(np.eye(size), np.ones((1, size))), np.kron(np.ones((1, size)), np.eye(size))])
-    return Program(A=rows, b=np.ones(2 * size), upper=1, name=f"assignment {size}×{size}")
+    return dfl.Program(A=rows, b=np.ones(2 * size), upper=1, name=f"assignment {size}×{size}")
 
 
-def transport(sources: int, sinks: int) -> Program:
+def transport(sources: int, sinks: int) -> dfl.Program:
     demand = np.random.default_rng(0).integers(1, 9, sinks).astype(float)
-    return Program(
-        A=np.kron(np.ones((1, sources)), np.eye(sinks)),
-        b=demand,
-        G=np.kron(np.eye(sources), np.ones((1, sinks))),
-        h=np.full(sources, np.ceil(1.3 * demand.sum() / sources)),
-        name=f"transport {sources}×{sinks}",
-    )
+    A, G = np.kron(np.ones((1, sources)), np.eye(sinks)), np.kron(np.eye(sources), np.ones((1, sinks)))
+    h = np.full(sources, np.ceil(1.3 * demand.sum() / sources))
+    return dfl.Program(A=A, b=demand, G=G, h=h, name=f"transport {sources}×{sinks}")
 
 
-def sparse(n: int, equations: int, inequalities: int, density: float) -> Program:
+def sparse(n: int, equations: int, inequalities: int, density: float) -> dfl.Program:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(equations + inequalities, n)) * (rng.random((equations + inequalities, n)) < density)
     inside = rng.random(n)
     A, G = rows[:equations], rows[equations:]
     h = G @ inside + rng.random(inequalities)
-    return Program(A=A, b=A @ inside, G=G, h=h, upper=2, name=f"sparse, {n} variables, {len(rows)} rows")
+    return dfl.Program(A=A, b=A @ inside, G=G, h=h, upper=2, name=f"sparse, {n} variables, {len(rows)} rows")
 
 
-def programs() -> list[Program]:
-    named = [problem_named(name, seed=1).relaxation for name in ("SP-5", "SP-10", "CFL-50")]
+def programs() -> list[dfl.Program]:
+    named = [dfl.problems.problem_named(name, seed=1).relaxation for name in ("SP-5", "SP-10", "CFL-50")]
     return [
         *named, assignment(4), assignment(8), assignment(10), transport(4, 8), transport(12, 20),
         sparse(30, 5, 20, 0.2), sparse(60, 10, 30, 0.2), sparse(100, 10, 60, 0.2),
@@ -68,7 +57,7 @@ def solvers(options: Any) -> Rows:
     for program, sign in itertools.product(programs()[:: 4 if options.quick else 1], ("positive", "any")):
         rng, shape = np.random.default_rng(1), (BATCH, program.p)
         y = torch.tensor(rng.uniform(0.1, 1, shape) if sign == "positive" else rng.normal(size=shape))
-        small, highs = SmallLP(program), HiGHS(program)
+        small, highs = dfl.solvers.SmallLP(program), dfl.HiGHS(program)
         torch.testing.assert_close(small.solve(y).objective, highs.solve(y).objective)
         times = medians({"SmallLP": partial(small.solve, y), "HiGHS": partial(highs.solve, y)}, options.repeats)
         tableau = "×".join(map(str, small._tableau.reference[0].shape))
@@ -83,13 +72,13 @@ def epochs(options: Any) -> Rows:
     from pyepo.model.grb import shortestPathModel
 
     count = 100 if options.quick else COUNT
-    program = problem_named("SP-5", seed=1).relaxation
+    program = dfl.problems.problem_named("SP-5", seed=1).relaxation
     drawn = pyepo.data.shortestpath.genData(count, 5, (5, 5), deg=4, noise_width=0.5, seed=1)
     x, c = (torch.tensor(part, dtype=torch.float32) for part in drawn)
     with redirect_stdout(io.StringIO()):
         theirs = shortestPathModel((5, 5))
     theirs._model.Params.Threads = 1
-    best = SmallLP(program).solve(c)
+    best = dfl.solvers.SmallLP(program).solve(c)
     w, z = best.decision, best.objective.float()[:, None]
 
     def epoch(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
@@ -102,18 +91,22 @@ def epochs(options: Any) -> Rows:
             optimizer.step()
 
     def ours(loss: Any) -> Callable[[], None]:
-        return partial(epoch, lambda p, rows: loss(p, Batch(x[rows], c[rows], w[rows])).mean())
+        return partial(epoch, lambda p, rows: loss(p, dfl.Batch(x[rows], c[rows], w[rows])).mean())
 
-    def perturbed(solver: Solver) -> FenchelYoung:
-        return FenchelYoung(Perturbed(solver, 1.0, samples=SAMPLES, generator=135))
+    def perturbed(solver: dfl.Solver) -> dfl.losses.FenchelYoung:
+        return dfl.losses.FenchelYoung(dfl.Perturbed(solver, 1.0, samples=SAMPLES, generator=135))
 
     spo, pfy = pyepo.func.SPOPlus(theirs), pyepo.func.perturbedFenchelYoung(theirs, n_samples=SAMPLES, sigma=1.0)
     rows = []
     for name, make, other in (
-        ("SPO+", lambda solver: SPOPlus(Exact(solver)), lambda p, rows: spo(p, c[rows], w[rows], z[rows])),
+        (
+            "SPO+",
+            lambda solver: dfl.losses.SPOPlus(dfl.Exact(solver)),
+            lambda p, rows: spo(p, c[rows], w[rows], z[rows]),
+        ),
         (f"PFY, {SAMPLES} samples", perturbed, lambda p, rows: pfy(p, w[rows])),
     ):
-        ways = {kind.__name__: ours(make(kind(program))) for kind in (SmallLP, HiGHS)}
+        ways = {kind.__name__: ours(make(kind(program))) for kind in (dfl.solvers.SmallLP, dfl.HiGHS)}
         times = medians(ways | {"PyEPO, Gurobi": partial(epoch, other)}, options.repeats)
         gains = {f"Gurobi / {way}": times["PyEPO, Gurobi"] / times[way] for way in ways}
         rows.append({"loss": name} | columns(times, "s") | gains)

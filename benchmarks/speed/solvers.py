@@ -5,8 +5,6 @@
 One thread. Times are per instance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -34,12 +32,9 @@ def highs_ways(program: Program, y: Tensor) -> Ways:
     basis = plain.solve(y, None, plain.no_start(len(y))).check().start
     assert basis is not None
     new = moved(y)
-    return {
-        "cold": partial(plain.solve, new),
-        "cold, presolve": partial(presolved.solve, new),
-        "own basis": partial(plain.solve, new, None, basis),
-        "another's basis": partial(plain.solve, new, None, basis.roll(1, 0)),
-    }
+    starts = {"own basis": basis, "another's basis": basis.roll(1, 0)}
+    cold = {"cold": partial(plain.solve, new), "cold, presolve": partial(presolved.solve, new)}
+    return cold | {name: partial(plain.solve, new, None, start) for name, start in starts.items()}
 
 
 def starts(options: Any) -> Rows:

@@ -7,8 +7,6 @@ timed in fresh processes: CPU time from start to end, less that of a process tha
 SCE^smoothed, is timed in a copy of the source in which nothing was compiled, after `dfl compile` there, and from a wheel made then.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil
@@ -25,10 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dflearn.data import DecisionDataset
-from dflearn.losses import MSE
-from dflearn.models import Linear
-from dflearn.training import fit
+import dflearn as dfl
 from harness import ROOT, Rows, in_turns, main
 
 INSTANCES, FEATURES, COSTS, BATCH, EPOCHS = 800, 10, 40, 32, 10
@@ -56,14 +51,14 @@ print(time.process_time() - begun)
 """
 
 
-def data() -> DecisionDataset:
+def data() -> dfl.DecisionDataset:
     rng = np.random.RandomState(0)
     make = lambda *shape: torch.tensor(rng.normal(size=shape), dtype=torch.float32)  # noqa: E731
-    return DecisionDataset(make(INSTANCES, FEATURES), make(INSTANCES, COSTS), make(INSTANCES, COSTS))
+    return dfl.DecisionDataset(make(INSTANCES, FEATURES), make(INSTANCES, COSTS), make(INSTANCES, COSTS))
 
 
-def by_hand(train: DecisionDataset) -> torch.nn.Module:
-    model = Linear(FEATURES, COSTS)
+def by_hand(train: dfl.DecisionDataset) -> torch.nn.Module:
+    model = dfl.models.Linear(FEATURES, COSTS)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     generator = torch.Generator().manual_seed(0)
     assert train.costs is not None
@@ -76,9 +71,9 @@ def by_hand(train: DecisionDataset) -> torch.nn.Module:
     return model
 
 
-def with_fit(train: DecisionDataset, checkpoint: Path | None = None) -> torch.nn.Module:
-    model = Linear(FEATURES, COSTS)
-    fit(model, MSE(), train, epochs=EPOCHS, batch_size=BATCH, checkpoint=checkpoint, progress=False)
+def with_fit(train: dfl.DecisionDataset, checkpoint: Path | None = None) -> torch.nn.Module:
+    model = dfl.models.Linear(FEATURES, COSTS)
+    dfl.fit(model, dfl.losses.MSE(), train, epochs=EPOCHS, batch_size=BATCH, checkpoint=checkpoint, progress=False)
     return model
 
 
@@ -94,15 +89,12 @@ def overhead(options: Any) -> Rows:
         }
         torch.testing.assert_close(by_hand(train).weight, with_fit(train).weight)  # fit's Adam is fused
         times = in_turns(ways, time.process_time, repeats)
-    return [
-        {
-            "loop": name,
-            "ms per step": 1e3 * statistics.median(found) / STEPS,
-            "overhead ms": 1e3 * statistics.median(np.subtract(found, times["by hand"])) / STEPS,
-            "by hand ratio": statistics.median(np.divide(times["by hand"], found)),
-        }
-        for name, found in times.items()
-    ]
+    rows, base = [], times["by hand"]
+    for name, found in times.items():
+        each, more = (1e3 * statistics.median(seconds) / STEPS for seconds in (found, np.subtract(found, base)))
+        ratio = statistics.median(np.divide(base, found))
+        rows.append({"loop": name, "ms per step": each, "overhead ms": more, "by hand ratio": ratio})
+    return rows
 
 
 def children() -> float:
@@ -117,11 +109,11 @@ def imports(options: Any) -> Rows:
     ways = {name: partial(subprocess.run, [sys.executable, "-c", IMPORTS[name]], check=True) for name in names}
     times = in_turns(ways, children, repeats)
     against = lambda found, base: statistics.median(np.subtract(found, times[base]))  # noqa: E731
-    rows = {
-        name: {"s": against(found, "nothing"), "beyond torch s": against(found, "torch")}
-        for name, found in times.items()
-    }
-    return [{"import": name} | row for name, row in rows.items() if name != "nothing"]
+    del ways["nothing"]
+    return [
+        {"import": name, "s": against(times[name], "nothing"), "beyond torch s": against(times[name], "torch")}
+        for name in ways
+    ]
 
 
 def first(options: Any) -> Rows:

@@ -1,7 +1,5 @@
 """Methods whose one parameter is a share of the mean size of the costs c = S y + d, so that one grid suits them all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from dflearn.layers import DavisYin, Perturbed, Smoothed
@@ -25,6 +23,10 @@ def perturbed(context: RunContext, share: float, scale: float) -> Loss:
     return FenchelYoung(Perturbed(context.problem.relaxed_solver(), share * scale, 1, context.generator()))
 
 
+def smoothed(context: RunContext, share: float, scale: float) -> Smoothed:
+    return Smoothed(context.problem.program, share * scale)
+
+
 def unrolled(context: RunContext, share: float, scale: float) -> Loss:
     """100 iterations from zero without smoothing: all the smoothing is early stopping."""
     return SCE(DavisYin(context.problem.program, mu=0.0, step=0.1 * share / scale, gradient="unrolled"))
@@ -32,13 +34,5 @@ def unrolled(context: RunContext, share: float, scale: float) -> Loss:
 
 add("PFY^relax", "perturbed Fenchel-Young, LP relaxation, σ = share · mean |c|", perturbed)
 add("SCE^DYS unrolled", "our Davis-Yin layer, step = 0.1 · share / mean |c|", unrolled)
-add(
-    "SCE^smoothed",
-    "exact smoothed problem, μ = share · mean |c|",
-    lambda context, share, scale: SCE(Smoothed(context.problem.program, share * scale)),
-)
-add(
-    "sSPO+",
-    "smoothed SPO+, μ = share · mean |c|",
-    lambda context, share, scale: SmoothedSPOPlus(Smoothed(context.problem.program, share * scale), label="exact"),
-)
+add("SCE^smoothed", "exact smoothed problem, μ = share · mean |c|", lambda *given: SCE(smoothed(*given)))
+add("sSPO+", "smoothed SPO+, μ = share · mean |c|", lambda *given: SmoothedSPOPlus(smoothed(*given), label="exact"))

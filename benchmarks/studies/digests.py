@@ -8,8 +8,6 @@ says which it moved. A run also keeps the layer's answers on its first batch and
 whose sums are ordered differently are compared. Bits depend on the processor: both files must come from the same machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -30,8 +28,6 @@ from torch import nn
 import dflearn as dfl
 from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
-from dflearn.models import MLP
-from dflearn.problems import problem_named
 from dflearn.studies.paper.as_published import AsPublished, CaVEAsPublished, DenseJacobianFree
 from dflearn.studies.record import installed, machine
 
@@ -109,9 +105,14 @@ def digest(*tensors: torch.Tensor) -> str:
     return content.hexdigest()[:16]
 
 
+def outcome(model: nn.Module, history: Any, answers: torch.Tensor, **more: float) -> dict[str, Any]:
+    weights, loss = digest(*model.state_dict().values()), history.rows[-1]["loss"]
+    return {"weights": weights, "loss": loss, "answers": answers.detach().double().reshape(-1)[:64].tolist()} | more
+
+
 def trained(case: Case) -> dict[str, Any]:
     """The digest of the final weights, and the first answers of the layer."""
-    problem = problem_named(case.problem, seed=SEED)
+    problem = dfl.problems.problem_named(case.problem, seed=SEED)
     data = dfl.label(problem.generate(POINTS, dtype=case.dtype), problem.solver(), progress=False)
     torch.manual_seed(SEED)
     model = nn.Linear(data.features.shape[1], problem.program.p).to(case.dtype)
@@ -123,12 +124,7 @@ def trained(case: Case) -> dict[str, Any]:
     c = problem.program.objective.vector(data.costs.double())
     decided = problem.solver().solve(model(data.features).detach()).decision.double()
     lost = (c * (decided - data.decisions.double())).sum() / (c * data.decisions.double()).sum().abs()
-    return {
-        "weights": digest(*model.state_dict().values()),
-        "regret": float(lost),
-        "loss": history.rows[-1]["loss"],
-        "answers": [float(number) for number in first.detach().double().reshape(-1)[:64]],
-    }
+    return outcome(model, history, first, regret=float(lost))
 
 
 def with_instances() -> dict[str, Any]:
@@ -139,38 +135,26 @@ def with_instances() -> dict[str, Any]:
     )
     X = rng.normal(size=(120, 4))
     Y = np.exp(0.3 * X @ rng.normal(size=(4, 3))) + 0.5
-    instance = dfl.Instance(
-        h=torch.tensor(rng.uniform(3.5, 5, (120, 1))),
-        upper=torch.tensor(rng.uniform(1.5, 2, (120, 4))),
-        d=torch.tensor(rng.uniform(0, 1, (120, 4))),
-    )
+    ranges = {"h": (3.5, 5, (120, 1)), "upper": (1.5, 2, (120, 4)), "d": (0, 1, (120, 4))}
+    instance = dfl.Instance(**{name: torch.tensor(rng.uniform(*one)) for name, one in ranges.items()})
     fitted = dfl.DecisionFocusedRegressor(program, model="mlp", hidden=(8,), epochs=6, random_state=3)
     fitted.fit(X, Y, instance=instance)
-    decided = torch.tensor(fitted.decide(X, instance))
-    return {
-        "weights": digest(*fitted.model_.state_dict().values()),
-        "loss": fitted.history_.rows[-1]["loss"],
-        "answers": decided.reshape(-1)[:64].tolist(),
-    }
+    return outcome(fitted.model_, fitted.history_, torch.tensor(fitted.decide(X, instance)))
 
 
 def resumed() -> dict[str, Any]:
     """A run with warm starts and a scheduler that stops half-way and goes on from its checkpoint."""
-    problem = problem_named("SP-5", seed=SEED)
+    problem = dfl.problems.problem_named("SP-5", seed=SEED)
     data = dfl.label(problem.generate(POINTS), problem.solver(), progress=False)
     with tempfile.TemporaryDirectory() as folder:
         for epochs in (2, 5):
-            model = MLP(data.features.shape[1], problem.program.p, hidden=(6,), seed=2)
+            model = dfl.models.MLP(data.features.shape[1], problem.program.p, hidden=(6,), seed=2)
             history = dfl.fit(
                 model, SCE(smoothed(problem)), data.subset(slice(0, 200)), validation=data.subset(slice(200, 240)),
                 problem=problem, optimizer="adamw", checkpoint=Path(folder) / "run.pt", epochs=epochs, keep="best",
                 scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5), seed=SEED, progress=False,
             )  # fmt: skip
-    return {
-        "weights": digest(*model.state_dict().values()),
-        "loss": history.rows[-1]["loss"],
-        "answers": [row["validation_absolute_regret"] for row in history.rows],
-    }
+    return outcome(model, history, torch.tensor([row["validation_absolute_regret"] for row in history.rows]).double())
 
 
 def run_all(only: str) -> dict[str, dict[str, Any]]:

@@ -20,20 +20,70 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn
 import torch
 from scipy import stats
+from sklearn.base import BaseEstimator
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, RidgeCV
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import dflearn as dfl
-from dflearn.data import DecisionDataset
 from dflearn.data.split import Parts, parts_of
-from dflearn.evaluation import Evaluation
 from dflearn.files import replacing
 from dflearn.problems.energy import VARIABLE
 from dflearn.studies.record import machine
 from practice_goods import bakery, couriers, feed, purchasing, selection, shifts, transport
-from practice_markets import Case, battery, commitment, half_hours, heating, schedule
-from practice_ordinary import as_numbers, ordinary
+from practice_markets import WEEK, Case, battery, commitment, half_hours, heating, schedule
+
+
+def as_numbers(features: dict[str, np.ndarray]) -> pd.DataFrame:
+    """The table with what people make of a date: days since the first, a circle of the year, and the weekday."""
+    frame = pd.DataFrame(features)
+    for name in frame.select_dtypes("datetime"):
+        dates = frame.pop(name).dt
+        circle = 2 * np.pi * dates.day_of_year / 365.25
+        frame[f"{name}, days"] = dates.normalize().map(pd.Timestamp.toordinal)
+        frame[f"{name}, sine"], frame[f"{name}, cosine"] = np.sin(circle), np.cos(circle)
+        frame[f"{name}, weekday"] = dates.day_of_week.map(dict(enumerate(WEEK)))
+    return frame
+
+
+class QuantileBoosting(BaseEstimator):  # type: ignore[misc]
+    """Boosted trees at a quantile level of each cost."""
+
+    def __init__(self, levels: np.ndarray) -> None:
+        self.levels = levels
+
+    def fit(self, X: np.ndarray, Y: np.ndarray) -> QuantileBoosting:
+        make = lambda level: HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=0)  # noqa: E731
+        self.models_ = [make(level).fit(X, y) for level, y in zip(self.levels, Y.T, strict=True)]
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.column_stack([model.predict(X) for model in self.models_])
+
+
+def ordinary(case: Case) -> dict[str, Any]:
+    """Pipelines as a textbook has them, by name."""
+    models = {
+        "least squares": LinearRegression(),
+        "ridge": RidgeCV(np.logspace(-1, 4, 16), alpha_per_target=True),
+        "boosting": MultiOutputRegressor(HistGradientBoostingRegressor(random_state=0)),
+    }
+    if case.quantiles is not None:
+        models["quantile boosting"] = QuantileBoosting(case.quantiles)
+    kinds = make_column_selector(dtype_exclude=[object, "str"]), make_column_selector(dtype_include=[object, "str"])
+    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    categories = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    columns = make_column_transformer((numbers, kinds[0]), (categories, kinds[1]))
+    return {name: make_pipeline(columns, model) for name, model in models.items()}
+
 
 Record = dict[str, Any]
 WORLDS = (
@@ -42,9 +92,6 @@ WORLDS = (
 )
 PROBLEMS: dict[str, Callable[[int], Case]] = {make.__name__: make for make in WORLDS}
 SEEDS, LEVEL, RECORDS = (1, 2, 3, 4, 5), 0.95, "runs.ndjson.xz"
-
-
-# -- one run --------------------------------------------------------------------------------------------------------------
 
 
 def run(name: str, seed: int) -> Record:
@@ -59,7 +106,7 @@ def run(name: str, seed: int) -> Record:
     instance = None if case.instances is None else case.program.instance(case.instances)
     y = np.column_stack([case.costs[one] for one in case.program.cost_names or ()])
     frame, kept = as_numbers(case.features), result.tested[result.chosen]
-    data = DecisionDataset(torch.zeros(len(y), 1), torch.as_tensor(y), instance=instance)
+    data = dfl.DecisionDataset(torch.zeros(len(y), 1), torch.as_tensor(y), instance=instance)
     parts = parts_of(len(y), test=case.test, ordered=case.ordered, seed=seed)
     assert set(kept.ids.tolist()) == set(parts.test.tolist()), f"{name}: train tested other rows than the rules say"
     parts = Parts(parts.train, parts.choose, kept.ids)
@@ -67,7 +114,7 @@ def run(name: str, seed: int) -> Record:
     validation: dict[str, float] = {}
     begun = time.process_time()
 
-    def judged(pipeline: Any, known: np.ndarray, rows: np.ndarray) -> Evaluation:
+    def judged(pipeline: Any, known: np.ndarray, rows: np.ndarray) -> dfl.Evaluation:
         """The pipeline, fitted to the rows that are known, on others."""
         forecast = pipeline.fit(frame.iloc[known], y[known]).predict(frame.iloc[rows])
         return dfl.evaluate(torch.as_tensor(forecast), case.program, data.subset(torch.as_tensor(rows)), progress=False)
@@ -79,12 +126,9 @@ def run(name: str, seed: int) -> Record:
         regrets[method], validation[method] = tested.regrets, chosen_by.absolute_regret
     seconds["ordinary"] = time.process_time() - begun
     own = {f"dflearn {key}": found.regrets for key, found in result.tested.items()}
-    return {
-        "problem": name,
-        "seed": seed,
-        "digest": case.digest,
-        "money": case.money,
-        "config": {"test": case.test, "ordered": case.ordered, "rows": list(map(len, parts)), "costs": y.shape[1]},
+    config = {"test": case.test, "ordered": case.ordered, "rows": list(map(len, parts)), "costs": y.shape[1]}
+    about = {"problem": name, "seed": seed, "digest": case.digest, "money": case.money, "config": config}
+    return about | {
         "chosen": result.chosen,
         "baseline": result.baseline,
         "seconds": {key: round(value, 1) for key, value in seconds.items()},
@@ -99,9 +143,6 @@ def short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-# -- the file -------------------------------------------------------------------------------------------------------------
-
-
 def read(path: Path) -> list[Record]:
     if not path.exists():
         return []
@@ -114,9 +155,6 @@ def keep(path: Path, records: Iterable[Record]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, lzma.open(temporary, "wt", encoding="utf-8", preset=9) as file:
         file.writelines(json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in records)
-
-
-# -- the page -------------------------------------------------------------------------------------------------------------
 
 
 def mean(record: Record, method: str) -> float:
@@ -155,10 +193,8 @@ def against(groups: dict[str, list[Record]], rival: Callable[[list[Record]], lis
     mine = [[mean(one, f"dflearn {one['chosen']}") for one in own] for own in groups.values()]
     tests = [paired(np.subtract(*pair)) for pair in zip(mine, others, strict=True)]
     after = holm([p for *_, p in tests])
-    said = [
-        "" if q >= 1 - LEVEL else "worse" if value > 0 else "better"
-        for (value, *_), q in zip(tests, after, strict=True)
-    ]
+    words_of = lambda value: "worse" if value > 0 else "better"  # noqa: E731
+    said = [words_of(test[0]) if q < 1 - LEVEL else "" for test, q in zip(tests, after, strict=True)]
     for name, other, (value, half, p), q, word in zip(groups, others, tests, after, said, strict=True):
         cells = f"{np.mean(other):.4g} | {value:+.3g} ({value / np.mean(other):+.1%}) | ± {half:.3g} | {p:.2g} | {q:.2g} | {word} |"
         lines.append(f"| {name} | {cells}")
@@ -172,14 +208,9 @@ def page(records: list[Record]) -> str:
     head = "| problem | seed | optimum | kept | its baseline | by validation | train, CPU s | ordinary |"
     runs = [head, "|---" * 8 + "|"]
     for one in (one for own in groups.values() for one in own):
-        cells = [
-            f"{one['problem']}, {one['money']}",
-            one["seed"],
-            f"{one['optimum']:.4g}",
-            one["chosen"],
-            one["baseline"],
-        ]
-        runs.append("| " + " | ".join(map(str, [*cells, by_validation(one), *one["seconds"].values()])) + " |")
+        cells = [f"{one['problem']}, {one['money']}", one["seed"], f"{one['optimum']:.4g}", one["chosen"]]
+        cells += [one["baseline"], by_validation(one), *one["seconds"].values()]
+        runs.append(f"| {' | '.join(map(str, cells))} |")
     commits = ", ".join(sorted({str(one["machine"]["commit"])[:7] for one in records}))
     head = f"# Practice: {len(groups)} problems, {len(records)} runs, commits {commits}\n\n`python benchmarks/studies/practice.py "
     head += "--no-run` writes this page from runs.ndjson.xz. The rules are in README.md.\n"

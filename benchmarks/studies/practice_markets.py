@@ -1,7 +1,5 @@
 """Worlds of the practice benchmark that buy or sell energy, and what all its worlds share. A seed is another history of a world."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +16,10 @@ WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A program and its tables, as people keep them.
-
-    Attributes:
-        features: numbers with gaps, categories (text), booleans and dates, a row for each decision.
-        costs: true costs by the names of the program.
-        instances: what else differs from row to row, by the names of the program; or `None`.
-        ordered: rows are in order of time, so that the last are tested.
-        money: the unit of the objective.
-        test: the share of rows that are tested.
-        quantiles: the level at which each cost would be forecast by itself, where right-hand sides are predicted.
-    """
+    """A program and its tables, as people keep them: features (numbers with gaps, categories, booleans and dates, a row for each
+    decision), true costs and what else differs from row to row, by the names of the program. If rows are in order of time, the last
+    are tested. money: the unit of the objective; test: the share of rows that are tested; quantiles: the level at which each cost would
+    be forecast by itself, where right-hand sides are predicted."""
 
     program: Program
     features: Columns
@@ -90,8 +81,6 @@ def bend(x: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, x)
 
 
-# -- real days ------------------------------------------------------------------------------------------------------------
-
 ORIGINS, TESTED = 5, 80  # seeds 1 to 5 are origins in order of time; 80 days are tested from each
 
 
@@ -102,17 +91,12 @@ def real_days(program: Program, origin: int) -> Case:
     before = np.vstack([np.full((2, days.prices.shape[1]), np.nan), days.prices[:-2]])  # known when a day is planned
     evening = slice(34, 40)
     features = {
-        "holiday": holiday[:, 0] > 0,
-        "weekday": text([WEEK[-1], *WEEK[:-1]], day[:, 0].astype(int)),
-        "carbon": carbon.mean(1),
-        "load": load.mean(1),
-        "load, evening": load[:, evening].mean(1),
-        "wind": wind.mean(1),
-        "wind, evening": wind[:, evening].mean(1),
-        "price before": before.mean(1),
+        "holiday": holiday[:, 0] > 0, "weekday": text([WEEK[-1], *WEEK[:-1]], day[:, 0].astype(int)),
+        "carbon": carbon.mean(1), "load": load.mean(1), "load, evening": load[:, evening].mean(1), "wind": wind.mean(1),
+        "wind, evening": wind[:, evening].mean(1), "price before": before.mean(1),
         "price before, evening": before[:, evening].mean(1),
         **named("forecast[{}]", price.reshape(len(days), 12, 4).mean(-1)),
-    }
+    }  # fmt: skip
     end = len(days) - TESTED * (ORIGINS - origin)
     known = {name: part[:end] for name, part in features.items()}
     costs = named("price[{}]", days.prices[:end])
@@ -139,26 +123,16 @@ def battery(seed: int) -> Case:
     last = np.eye(48)[-1:]
     program = Program(
         A=np.block([[-0.94 * one, one / 0.94, 2 * one - before], [0 * last, 0 * last, last]]),
-        b=np.append(np.eye(48)[0], 1.0),
-        G=np.hstack([np.zeros((1, 48)), np.full((1, 48), 0.5), np.zeros((1, 48))]),
-        h=[3.0],
-        upper=np.repeat([1.0, 1.0, 2.0], 48),
-        S=np.vstack([one, -one, none]),
-        d=np.repeat([0.0, 2.0, 0.0], 48),
-        sense="maximize",
-        name="battery",
-    )
+        b=np.append(np.eye(48)[0], 1.0), G=np.hstack([np.zeros((1, 48)), np.full((1, 48), 0.5), np.zeros((1, 48))]),
+        h=[3.0], upper=np.repeat([1.0, 1.0, 2.0], 48), S=np.vstack([one, -one, none]), d=np.repeat([0.0, 2.0, 0.0], 48),
+        sense="maximize", name="battery",
+    )  # fmt: skip
     return real_days(program, seed)
-
-
-# -- invented ones --------------------------------------------------------------------------------------------------------
 
 
 def commitment(seed: int) -> Case:
     """Which of two gas units run in which hour, before 24 prices are known; 300 days (few rows), known fuel, starts and idling.
-
-    Prices climb a merit order with what load leaves after wind and sun, and pay steeply where it is scarce.
-    """
+    Prices climb a merit order with what load leaves after wind and sun, and pay steeply where it is scarce."""
     one, before, hours, units = np.eye(24), np.eye(24, k=-1), 24, 2
     least, most, ramp = np.array([60.0, 30.0]), np.array([200.0, 100.0]), np.array([90.0, 80.0])
     each = lambda values: np.kron(np.diag(values), one)  # noqa: E731
@@ -171,13 +145,10 @@ def commitment(seed: int) -> Case:
         h=np.concatenate([np.zeros(144), np.repeat(ramp, hours), np.zeros(48), np.full(24, 260.0)]),
         upper=np.concatenate([np.repeat(most, hours), np.ones(96)]),
         S=np.vstack([-np.tile(one, (units, 1)), np.zeros((96, hours))]),
-        d=np.repeat([62.0, 76.0, 600.0, 250.0, 8000.0, 1500.0], hours),
-        integer=np.arange(144) >= 48,
-        sense="maximize",
+        d=np.repeat([62.0, 76.0, 600.0, 250.0, 8000.0, 1500.0], hours), integer=np.arange(144) >= 48, sense="maximize",
         cost_names=[f"price[{t}]" for t in range(hours)],
-        constraint_names={f"connection[{t}]": ("h", 240 + t) for t in range(hours)},
-        name="commitment",
-    )
+        constraint_names={f"connection[{t}]": ("h", 240 + t) for t in range(hours)}, name="commitment",
+    )  # fmt: skip
     rng, count = np.random.RandomState([1, seed]), 300
     dates, hour = np.datetime64("2023-01-01") + np.arange(count), np.arange(hours)
     weather, idle = persistent(rng, count, 0.75, 3), weekday(dates) >= 5
@@ -195,46 +166,37 @@ def commitment(seed: int) -> Case:
     price = 2.8 * gas[:, None] * merit - 9 * bend((14 - left) / 3) + 22 * scarce**1.5
     price += (3 + 6 * np.minimum(scarce, 3)) * heavy(rng, price.shape) + 5 * persistent(rng, count, 0.5)
     features = {
-        "date": dates,
-        "weekday": text(WEEK, weekday(dates)),
+        "date": dates, "weekday": text(WEEK, weekday(dates)),
         "outage": text(["none", "coal block", "nuclear block"], outage),
-        "temperature": gaps(rng, warm + 0.8 * rng.normal(size=count)),
-        "wind": wind,
-        "sun at noon": gaps(rng, sun, 0.02),
-        "gas": gas,
+        "temperature": gaps(rng, warm + 0.8 * rng.normal(size=count)), "wind": wind,
+        "sun at noon": gaps(rng, sun, 0.02), "gas": gas,
         "price yesterday": np.append(price[0].mean(), price[:-1].mean(1)),
         **{f"load {t} h": load[:, t] + 0.9 * rng.normal(size=count) for t in (3, 9, 12, 16, 19, 22)},
-    }
+    }  # fmt: skip
     line = np.where(rng.uniform(size=count) < 0.08, 180.0, 260.0)
     instances = {f"connection[{t}]": line for t in range(hours)}
     return Case(program, features, named("price[{}]", price), instances, True, "€ a day")
 
 
 def heating(seed: int) -> Case:
-    """A town's heat from an engine that sells its current, a heat pump and a boiler with a store, two-hourly; 500 days.
-
-    Twelve prices of current are predicted; what gas costs today is known (instances). Gas drifts upwards and moves the prices of
-    current with it, so that the days that are tested lie beyond the days that train. A linear model is nearly right.
-    """
+    """A town's heat from an engine that sells its current, a heat pump and a boiler with a store, two-hourly; 500 days. Twelve
+    prices of current are predicted; what gas costs today is known (instances). Gas drifts upwards and moves the prices of current
+    with it, so that the days that are tested lie beyond the days that train. A linear model is nearly right."""
     n, one, before = 12, np.eye(12), np.eye(12, k=-1)
     none, parts = np.zeros((n, n)), ("engine", "pump", "boiler", "level", "on", "start")
     program = Program(
-        A=np.hstack([one, one, one, before - one, none, none]),
-        b=np.full(n, 12.0),
+        A=np.hstack([one, one, one, before - one, none, none]), b=np.full(n, 12.0),
         G=np.block([
             [one, none, none, none, -8 * one, none],
             [-one, none, none, none, 4 * one, none],
             [none, none, none, none, one - before, -one],
         ]),
-        h=np.zeros(3 * n),
-        upper=np.repeat([8.0, 6.0, np.inf, 20.0, 1.0, 1.0], n),
+        h=np.zeros(3 * n), upper=np.repeat([8.0, 6.0, np.inf, 20.0, 1.0, 1.0], n),
         S=np.vstack([-1.6 * one, 0.65 * one, *[none] * 4]),  # MWh of current in two hours, for a MW of heat
-        d=np.repeat([0.0, 0.0, 0.0, 0.0, 10.0, 90.0], n),
-        integer=np.arange(6 * n) // n == 4,
+        d=np.repeat([0.0, 0.0, 0.0, 0.0, 10.0, 90.0], n), integer=np.arange(6 * n) // n == 4,
         cost_names=[f"price[{t}]" for t in range(n)],
         variable_names=[f"{part}[{t}]" for part in parts for t in range(n)],
-        constraint_names={f"heat[{t}]": ("b", t) for t in range(n)},
-        name="heating",
+        constraint_names={f"heat[{t}]": ("b", t) for t in range(n)}, name="heating",
     )  # fmt: skip
     rng, count = np.random.RandomState([9, seed]), 500
     dates, hour = np.datetime64("2021-03-01") + np.arange(count), 2 * np.arange(n)

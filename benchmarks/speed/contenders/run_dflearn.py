@@ -6,10 +6,7 @@ run_dflearn.py labels DATA            `label` of all instances
 run_dflearn.py growth DATA PART       one part at one size: its time, and the memory that it adds
 """
 
-from __future__ import annotations
-
 import gc
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,36 +15,28 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from turns import Turns, peak_megabytes, reset_peak, threads
+from turns import Turns, peak_megabytes, reset_peak, run, threads
 
-from dflearn.data import DecisionDataset
-from dflearn.data.labels import label
-from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Perturbed, Smoothed
-from dflearn.layers.base import Layer
-from dflearn.losses import SCE, FenchelYoung, SPOPlus
+import dflearn as dfl
 from dflearn.losses.base import Loss
-from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
-from dflearn.solvers import HiGHS
-from dflearn.solvers.base import Solution
 from dflearn.studies.paper.as_published import AsPublished, DenseJacobianFree
-from dflearn.training import Callback, fit
 
 STEP = 0.01  # of every Davis-Yin layer, as published
 
 # Each takes the problem, the published τ, and the μ of the exact smoothed layer.
 METHODS: dict[str, Callable[[Problem, float, float], Loss]] = {
-    "SPO+": lambda problem, tau, mu: SPOPlus(Exact(problem.relaxed_solver())),
-    "PFY": lambda problem, tau, mu: FenchelYoung(Perturbed(problem.relaxed_solver(), 1.0, 1, 135)),
-    "SCE^DYS": lambda problem, tau, mu: SCE(DavisYin(problem.program, tau, STEP, gradient="unrolled")),
-    "SCE^DYS jfb": lambda problem, tau, mu: SCE(DavisYin(problem.program, tau, STEP, gradient="jfb")),
-    "SCE^DYS as published": lambda problem, tau, mu: SCE(AsPublished(problem, tau, STEP)),
-    "SCE^DYS dense jfb": lambda problem, tau, mu: SCE(DenseJacobianFree(problem, tau, STEP)),
-    "SCE^smoothed": lambda problem, tau, mu: SCE(Smoothed(problem.program, mu)),
+    "SPO+": lambda problem, tau, mu: dfl.losses.SPOPlus(dfl.Exact(problem.relaxed_solver())),
+    "PFY": lambda problem, tau, mu: dfl.losses.FenchelYoung(dfl.Perturbed(problem.relaxed_solver(), 1.0, 1, 135)),
+    "SCE^DYS": lambda problem, tau, mu: dfl.losses.SCE(dfl.DavisYin(problem.program, tau, STEP, gradient="unrolled")),
+    "SCE^DYS jfb": lambda problem, tau, mu: dfl.losses.SCE(dfl.DavisYin(problem.program, tau, STEP, gradient="jfb")),
+    "SCE^DYS as published": lambda problem, tau, mu: dfl.losses.SCE(AsPublished(problem, tau, STEP)),
+    "SCE^DYS dense jfb": lambda problem, tau, mu: dfl.losses.SCE(DenseJacobianFree(problem, tau, STEP)),
+    "SCE^smoothed": lambda problem, tau, mu: dfl.losses.SCE(dfl.Smoothed(problem.program, mu)),
 }
 
 
-class Pace(Callback):
+class Pace(dfl.Callback):
     """Each epoch is a turn."""
 
     def __init__(self, turns: Turns) -> None:
@@ -64,12 +53,12 @@ class Pace(Callback):
 
 def epochs(data: Any, turns: Turns, method: str) -> None:
     name, _, start = method.partition(", ")
-    problem = problem_named(str(data["problem"]), seed=1)
+    problem = dfl.problems.problem_named(str(data["problem"]), seed=1)
     loss = METHODS[name](problem, float(data["tau"]), float(data["mu"]))
-    train = DecisionDataset(*(torch.tensor(data[part]) for part in ("features", "costs", "decisions")))
+    train = dfl.DecisionDataset(*(torch.tensor(data[part]) for part in ("features", "costs", "decisions")))
     model = nn.Linear(train.features.shape[1], problem.program.p)
     model.load_state_dict({part: torch.tensor(data[part]) for part in ("weight", "bias")})
-    fit(
+    dfl.fit(
         model, loss, train, epochs=10**6, batch_size=int(data["batch"]), lr=float(data["lr"]), seed=int(data["seed"]),
         warm_start=start == "warm", callbacks=[Pace(turns)], progress=False,
     )  # fmt: skip
@@ -90,13 +79,13 @@ class Known(torch.autograd.Function):
 
 def layer(data: Any, turns: Turns, way: str) -> None:
     torch.set_num_threads(threads())
-    program, mu = problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
+    program, mu = dfl.problems.problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
     costs, near, weight = (torch.tensor(data[part]) for part in ("costs", "near", "incoming"))
-    made: Any = CvxpySmoothed(program, mu) if way == "cvxpylayers" else Smoothed(program, mu)
+    made: Any = dfl.CvxpySmoothed(program, mu) if way == "cvxpylayers" else dfl.Smoothed(program, mu)
     start = made.solve(costs, None, made.no_start(len(costs))).start if way == "warm" else None
     known = made.solve(near) if way == "nothing" else None
 
-    def solve(y: torch.Tensor) -> Solution:
+    def solve(y: torch.Tensor) -> dfl.Solution:
         if known is not None:
             return replace(known, decision=Known.apply(y, known.decision.numpy()))
         return made.solve(y, None, start)
@@ -112,9 +101,9 @@ def layer(data: Any, turns: Turns, way: str) -> None:
 
 
 def labels(data: Any, turns: Turns) -> None:
-    solver = problem_named(str(data["problem"]), seed=1).solver()
-    dataset = DecisionDataset(torch.tensor(data["features"]), torch.tensor(data["costs"]))
-    found = partial(label, dataset, solver, progress=False, workers=threads())
+    solver = dfl.problems.problem_named(str(data["problem"]), seed=1).solver()
+    dataset = dfl.DecisionDataset(torch.tensor(data["features"]), torch.tensor(data["costs"]))
+    found = partial(dfl.label, dataset, solver, progress=False, workers=threads())
     turns.serve(lambda: {"decisions": found().batch().require("decisions").numpy()})
 
 
@@ -137,16 +126,16 @@ def arithmetic(data: Any, turns: Turns) -> None:
 
 
 MU, BATCH, LABELS, TIME_LIMIT = 1.0, 32, 4, 20.0  # of growth
-LAYERS: dict[str, Callable[[Problem], Layer]] = {
-    "DavisYin unrolled": lambda problem: DavisYin(problem.program, MU, STEP, gradient="unrolled"),
-    "DavisYin jfb": lambda problem: DavisYin(problem.program, MU, STEP, gradient="jfb"),
-    "Smoothed": lambda problem: Smoothed(problem.program, MU),
+LAYERS: dict[str, Callable[[Problem], dfl.Layer]] = {
+    "DavisYin unrolled": lambda problem: dfl.DavisYin(problem.program, MU, STEP, gradient="unrolled"),
+    "DavisYin jfb": lambda problem: dfl.DavisYin(problem.program, MU, STEP, gradient="jfb"),
+    "Smoothed": lambda problem: dfl.Smoothed(problem.program, MU),
 }
 
 
 def work(name: str, part: str) -> Callable[[], dict[str, np.ndarray]]:
     """A call of the part on a batch of the problem, and what it says about itself."""
-    problem = problem_named(name, seed=1)
+    problem = dfl.problems.problem_named(name, seed=1)
     about = {"variables": problem.program.n, "instances": LABELS if part == "labels" else BATCH}
     dtype = torch.float32 if part.startswith("DavisYin") else torch.float64
     costs: torch.Tensor = problem.generate(about["instances"], dtype=dtype).batch().require("costs")
@@ -161,8 +150,8 @@ def work(name: str, part: str) -> Callable[[], dict[str, np.ndarray]]:
 
         return backward
     solver = problem.solver() if part == "labels" else problem.relaxed_solver()
-    if isinstance(solver, HiGHS) and problem.program.is_integer and part == "labels":
-        solver = HiGHS(problem.program, time_limit=TIME_LIMIT)
+    if isinstance(solver, dfl.HiGHS) and problem.program.is_integer and part == "labels":
+        solver = dfl.HiGHS(problem.program, time_limit=TIME_LIMIT)
     return lambda: {**about, "solved": (solver.solve(costs).status == 0).float().mean().numpy()}
 
 
@@ -178,13 +167,5 @@ def growth(data: Any, turns: Turns, part: str) -> None:
     turns.serve(work(name, part))
 
 
-def main() -> None:
-    subject, path, *way = sys.argv[1:]
-    with np.load(path) as file:
-        data = dict(file)
-    subjects = {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth}
-    subjects[subject](data, Turns(), *way)
-
-
 if __name__ == "__main__":
-    main()
+    run({"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth})

@@ -9,10 +9,7 @@ is faster for them. Peers are asked for TOLERANCE, qpth for its default. Solvers
 costs change.
 """
 
-from __future__ import annotations
-
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from turns import Turns, threads
+from turns import Turns, run, threads
 
 TOLERANCE = 1e-8
 
@@ -62,11 +59,8 @@ def by_cvxpylayers(data: dict[str, Any]) -> Way:
             rows.append(sign * w[where] <= sign * data[side][where])
     cost = data["d"] @ w + (y @ (S.T @ w) if S.nnz else 0)
     layer = CvxpyLayer(cp.Problem(cp.Minimize(cost + curved), rows), [y], [w])
-    arguments = {
-        "solve_method": "Clarabel",
-        **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE),
-        **dict.fromkeys(("n_jobs_forward", "n_jobs_backward"), 1),
-    }
+    arguments = {"solve_method": "Clarabel", "n_jobs_forward": 1, "n_jobs_backward": 1}
+    arguments |= dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE)
     return lambda y: layer(y, solver_args=arguments)[0]
 
 
@@ -97,11 +91,9 @@ def by_moreau(data: dict[str, Any], method: str = "auto") -> Way:
     P = sp.csr_array(data["Q"] if data["given"] else np.diag(np.concatenate([data["delta"], np.ones(k)])))
     low, high = (np.flatnonzero(np.isfinite(data[side])) for side in ("lower", "upper"))
     eye = sp.csr_array(np.eye(n))
-    wide = (
-        sp.block_array([[sp.csr_array(data["A"]), None], [sp.csr_array(data["R"]), -sp.eye_array(k)]])
-        if k
-        else data["A"]
-    )
+    wide = data["A"]
+    if k:
+        wide = sp.block_array([[sp.csr_array(wide), None], [sp.csr_array(data["R"]), -sp.eye_array(k)]])
     more = lambda part: sp.hstack([part, sp.csr_array((part.shape[0], k))])  # noqa: E731
     whole = sp.csr_array(sp.vstack([wide, more(sp.vstack([sp.csr_array(data["G"]), eye[high], -eye[low]]))]))
     right = np.concatenate([data["b"], np.zeros(k), data["h"], data["upper"][high], -data["lower"][low]])
@@ -134,7 +126,8 @@ LAYERS: dict[str, Callable[[dict[str, Any]], Way]] = {
 }
 
 
-def layer(data: dict[str, Any], who: str) -> Callable[[], dict[str, np.ndarray]]:
+def layer(data: dict[str, Any], turns: Turns, who: str) -> None:
+    torch.set_num_threads(threads())
     incoming, costs, way = torch.tensor(data["incoming"]), torch.tensor(data["y"]), LAYERS[who](data)
 
     def call() -> dict[str, np.ndarray]:
@@ -144,17 +137,8 @@ def layer(data: dict[str, Any], who: str) -> Callable[[], dict[str, np.ndarray]]
         assert y.grad is not None
         return {"decision": decision.detach().numpy(), "gradient": y.grad.numpy()}
 
-    return call
-
-
-def main() -> None:
-    torch.set_num_threads(threads())
-    _, path, who = sys.argv[1:]
-    with np.load(path) as file:
-        data = dict(file)
-    turns = Turns()
-    turns.serve(layer(data, who))
+    turns.serve(call)
 
 
 if __name__ == "__main__":
-    main()
+    run({"layer": layer})

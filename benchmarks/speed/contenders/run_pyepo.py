@@ -7,10 +7,7 @@ Knapsacks are relaxed (`.relax()`) in training; MPAX has relaxations alone, in f
 everyone else; above one, PyEPO's processes do.
 """
 
-from __future__ import annotations
-
 import io
-import sys
 from contextlib import redirect_stderr
 from typing import Any
 
@@ -18,7 +15,7 @@ import numpy as np
 import pyepo
 import torch
 from torch import nn
-from turns import Turns, threads
+from turns import Turns, run, threads
 
 
 def model_of(data: Any, solver: str) -> Any:
@@ -72,12 +69,5 @@ def labels(data: Any, turns: Turns, solver: str) -> None:
     turns.serve(call)
 
 
-def main() -> None:
-    subject, path, *way = sys.argv[1:]
-    with np.load(path) as file:
-        data = dict(file)
-    {"epochs": epochs, "labels": labels}[subject](data, Turns(), *way)
-
-
 if __name__ == "__main__":
-    main()
+    run({"epochs": epochs, "labels": labels})

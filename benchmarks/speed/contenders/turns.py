@@ -4,8 +4,6 @@ A contender is a process. It sets itself up and says "ready"; then for each line
 for what it found, and the answer, one line of JSON, has the seconds and the memory. `contest.py` is the other side.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -57,16 +55,22 @@ class Turns:
             calls = max(1, min(1000, round(seconds / max(spent, 1e-6))))
 
 
+def run(subjects: dict[str, Callable[..., None]]) -> None:
+    """A script's one task: SUBJECT DATA ARGUMENTS…, of its command line."""
+    subject, path, *arguments = sys.argv[1:]
+    with np.load(path) as file:
+        data = dict(file)
+    subjects[subject](data, Turns(), *arguments)
+
+
 def threads() -> int:
     """How many threads everyone may use: one number for torch, BLAS, numba and solvers."""
     return int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 def peak_megabytes() -> float:
-    """The process's largest resident memory so far, in MiB.
-
-    Not `getrusage`: on Linux a child begins with the size of the process that started it.
-    """
+    """The process's largest resident memory so far, in MiB. Not `getrusage`: on Linux a child begins with the size of the process
+    that started it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
