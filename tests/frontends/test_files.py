@@ -231,7 +231,7 @@ NAN = r"line 4: '.*' is read as the coefficient NaN"
         ("a.lp.gz", TWO.format(" 2 <= x + 2 y <= 10"), "line 5: a row, '2 <= x"),
         ("a.lp", "Max\n o: 2 3 x\nSubject To\n c: x <= 1\nEnd\n", "'2 3' has a number before a factor"),
         ("a.lp", "Min\n o: x + 2 [ x^2 ] / 2\nSubject To\n c: x <= 1\nEnd\n", "number before a factor"),
-        ("a.lp", "Max\n o: x\nSubject To\n c: x <= 9\nBounds\n x <= 5\nBinaries\n x\nEnd\n", "'x' is binary and has the bounds 0"),
+        ("a.lp", "Max\n o: x\nSubject To\n c: x <= 9\nBounds\n x <= 5\nBinaries\n x\nEnd\n", "binary variable 'x' has the bounds 0"),
         ("a.lp", "nonsense", "no variables"),
         ("a.mps", "nonsense", "no section of an MPS file"),
         ("a.mps", PLAN.replace("    z         profit    -1.0 ", "    x         profit    -1.0 "), "name each variable once"),

@@ -152,7 +152,7 @@ def bound_by_price(model: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_objective(lambda m: m.price[1] ** 2 * m.x[1]), "not linear in the predicted parameters"),
+        (with_objective(lambda m: m.price[1] ** 2 * m.x[1]), "not linear in the variables or the predicted"),
         (with_objective(lambda m: m.price[1] * m.price[2]), "quadratic in the predicted parameters"),
         (with_objective(lambda m: m.price[1] * m.x[1] + m.x[1] * m.x[2]), "positive semidefinite"),
         (with_objective(lambda m: m.price[1] * pe.exp(m.x[1])), "not linear in the variables"),

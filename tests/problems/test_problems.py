@@ -103,7 +103,7 @@ def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str
         (ShortestPath(3, 4), "DagShortestPath", "DagShortestPath"),
         (Knapsack(12), "FewRowBinary", "FewRowLP"),
         (Knapsack(9, 5), "HiGHS", "FewRowLP"),
-        (Knapsack(9, 17), "HiGHS", "HiGHS"),
+        (Knapsack(9, 17), "HiGHS", "SmallLP"),
         (FacilityLocation(6, 3), "RelaxationFirst", "HiGHS"),
         (Selection(8, 3), "TopK", "TopK"),
     ],

@@ -255,11 +255,11 @@ def test_models_of_the_library() -> None:
     made = models.make_model("linear", (4,), 2, seed=3)
     assert torch.equal(by_hand.weight, made.weight)  # type: ignore[arg-type]
     assert models.make_model("shared", (7, 4), 7, seed=0)(torch.rand(5, 7, 4)).shape == (5, 7)
-    assert models.make_model("mlp", (4,), 2, 0, {"hidden": (3,)})(torch.rand(5, 4)).shape == (5, 2)
+    assert models.make_model("mlp", (4,), 2, 0, hidden=(3,))(torch.rand(5, 4)).shape == (5, 2)
     with pytest.raises(OptionError, match='use model = "shared"'):
         models.make_model("linear", (7, 4), 7, seed=0)
     with pytest.raises(OptionError, match="'mlp' has no option depth; its options are: hidden"):
-        models.make_model("mlp", (4,), 2, 0, {"depth": 3})
+        models.make_model("mlp", (4,), 2, 0, depth=3)
 
 
 @pytest.mark.parametrize(

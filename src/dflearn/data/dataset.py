@@ -162,15 +162,14 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         weights: Tensor | None = None,
     ) -> None:
         _check_numbers("features", features)
-        self.origin = dict(origin or {})
-        count = features.shape[0]
+        self.origin, self.weights, count = dict(origin or {}), weights, features.shape[0]
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
-        self.weights = weights
         for name, value in self._tensors().items():
             if name == "ids":
-                _check_ids(value)
+                _check_column(name, value, torch.int64)
             elif name == "weights":
+                _check_column(name, value, torch.float64)
                 _check_weights(value)
             elif name != "features":
                 _check_numbers(name, value)
@@ -196,8 +195,6 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         own = {name: value for name, value in tensors.items() if not name.startswith("instance.")}
         more = {name.removeprefix("instance."): value for name, value in tensors.items() if name not in own}
         return cls(**own, instance=Instance(**more) if more else None, origin=origin)
-
-    # -- parts --------------------------------------------------------------------------------------------------
 
     def batch(self, index: Any = slice(None)) -> Batch:
         """The instances at `index` (anything that indexes a tensor)."""
@@ -287,8 +284,6 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
             moved["weights"] = self.weights.to(moved["features"].device)
         return self._of(moved, self.origin)
 
-    # -- files --------------------------------------------------------------------------------------------------
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file (numpy's format, nothing pickled). It appears whole or not at all."""
         arrays = {name: value.detach().cpu() for name, value in self._tensors().items()}
@@ -346,25 +341,20 @@ def _check_numbers(name: str, value: Any) -> None:
         )
 
 
-def _check_ids(ids: Any) -> None:
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
-        what = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-        raise DataError(f"ids must be an int64 tensor of shape (count,), got {what}")
+def _check_column(name: str, value: Any, kind: torch.dtype) -> None:
+    """One number per instance."""
+    if not isinstance(value, Tensor) or value.dtype != kind or value.ndim != 1:
+        what = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise DataError(f"{name} must be a tensor of {kind} and shape (count,), got {what}: convert it, .to({kind})")
 
 
-def _check_weights(weights: Any) -> None:
-    if not isinstance(weights, Tensor) or weights.dtype != torch.float64 or weights.ndim != 1:
-        what = f"{weights.dtype} {tuple(weights.shape)}" if isinstance(weights, Tensor) else type(weights).__name__
-        raise DataError(f"weights must be a float64 tensor of shape (count,), got {what}: use torch.tensor(…).double()")
+def _check_weights(weights: Tensor) -> None:
     bad = ~(weights.isfinite() & (weights >= 0))
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
         raise DataError(f"weights are finite and not negative; row {row} has {float(weights[row]):g}")
     if len(weights) and not bool((weights > 0).any()):
         raise DataError("the weights of these instances are all zero, so nothing would count: leave the weights out")
-
-
-# -- what else people have ---------------------------------------------------------------------------------------------
 
 
 Data = DecisionDataset | Subset[Any] | TensorDataset

@@ -120,7 +120,7 @@ def solve_cached(
                 known.update(i for i, passes in zip(index, fine, strict=True) if passes)
             for i, record in held:
                 if i in known:
-                    record.put(answers, i)
+                    answers.status[i], answers.objective[i], answers.bound[i], answers.decision[i] = record
             if len(known) < len(held):
                 store.disbelieve(len(held) - len(known))
             missing = [i for i in missing if i not in known]

@@ -143,9 +143,6 @@ def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple
     return torch.as_tensor(order).split([*taken, count - sum(taken)])
 
 
-# -- steps ----------------------------------------------------------------------------------------------------------
-
-
 def _size(name: str, size: Size, count: int) -> int:
     """How many of `count` rows a size means."""
     if isinstance(size, bool) or not size > 0 or (isinstance(size, float) and size >= 1):

@@ -158,7 +158,10 @@ def compare(
         above, below = (np.bincount(rows, used * values, minlength=count)[held] for values in (numerator, denominator))
         return estimates.ratio_of_sums(above, below, level, block=length)
 
-    each = np.ones_like(difference)
+    p_value, each = float("nan"), np.ones_like(difference)
+    if seeds:
+        parts = zip(np.split(difference, ends), np.split(weights, ends), strict=True)
+        p_value = signed_ranks(np.array([np.average(part, weights=own) for part, own in parts if own.sum() > 0]))
     ratios = np.divide(difference, size, out=np.zeros_like(difference), where=~zero)
     better, worse = difference < -exact, difference > exact
     return Comparison(
@@ -172,13 +175,8 @@ def compare(
         count=estimates.effective_count(count, np.bincount(rows, weights, minlength=count)) / length if count else 0.0,
         zero_optima=int(zero.sum()),
         seeds=len(pairs) if seeds else None,
-        p_value=signed_ranks(_seed_means(difference, weights, ends)) if seeds else float("nan"),
+        p_value=p_value,
     )
-
-
-def _seed_means(difference: np.ndarray, weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    parts = zip(np.split(difference, ends), np.split(weights, ends), strict=True)
-    return np.array([np.average(part, weights=weight) for part, weight in parts if weight.sum() > 0])
 
 
 def _pairs(

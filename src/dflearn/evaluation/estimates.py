@@ -34,11 +34,6 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def never_negative(estimate: Estimate) -> Estimate:
-    """The estimate of something that cannot be below zero, such as a regret: nor does its interval go there."""
-    return estimate._replace(low=max(estimate.low, 0.0))
-
-
 def mean(values: np.ndarray, confidence: float, weights: np.ndarray | None = None, block: int = 1) -> Estimate:
     """The mean of `values` `(count,)`, weighted by `weights` `(count,)`, with a studentized bootstrap interval."""
     return ratio_of_sums(values, np.ones_like(values, float), confidence, weights, block)
@@ -106,7 +101,7 @@ def batched_product(
     """Average over consecutive batches of mean(regrets) · mean(inverses), each batch weighted by its rows.
 
     Both `(count,)`; rows where either is NaN are left out of their batch. With weights, a batch is cut where they add up to
-    `batch_size`, in the midst of an instance if need be: so one of weight 2 is one that stands there twice.
+    `batch_size`, even within an instance: so one of weight 2 is one that stands there twice.
 
     The interval is that of the product of both means, by the studentized bootstrap; its standard error also has what the
     product of deviations within a batch adds.
@@ -175,9 +170,6 @@ def plain(found: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
         name: {part: number if np.isfinite(number) else None for part, number in estimate._asdict().items()}
         for name, estimate in found.items()
     }
-
-
-# -- the bootstrap ---------------------------------------------------------------------------------------------------
 
 
 def _counted(weights: np.ndarray | None, *columns: np.ndarray) -> tuple[np.ndarray, ...]:

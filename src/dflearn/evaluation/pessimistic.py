@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -92,12 +91,8 @@ def furthest_optimal(
         v, w = directions[i].double(), torch.as_tensor(optimal[i])
         moves = _moves(program, sides.row(i), slopes[i], sizes[i], optimal[i], prices[i])
         found = HiGHS(moves).solve(-v)
-        found.check((Status.OPTIMAL, Status.UNBOUNDED), name=partial(_always, name), what="worst optimal decision")
+        found.check((Status.OPTIMAL, Status.UNBOUNDED), name=[name].__getitem__, what="worst optimal decision")
         yield replace(found, decision=found.decision + w, objective=found.objective - v @ w, bound=found.bound - v @ w)
-
-
-def _always(name: str, _: int) -> str:
-    return name
 
 
 def _reach(sides: Sides, w: np.ndarray) -> np.ndarray:

@@ -221,14 +221,13 @@ class Evaluation:
             return estimates.ratio_of_sums(values[rows], size[rows], self.confidence, self._weights_of(rows))
 
         def share(hits: np.ndarray) -> Estimate:
-            return estimates.share(hits, self.confidence, self.weights)
+            return estimates.share(hits, *how)
 
+        how = self.confidence, self.weights
         found = {
             "mean_of_ratios": mean(self.regrets * inverse, kept),
             "ratio_of_sums": ratio(self.regrets),
-            "published_style": estimates.batched_product(
-                self.regrets, inverse, PUBLISHED_BATCH, self.confidence, self.weights
-            ),
+            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, *how),
             "absolute_regret": mean(self.regrets),
             "mse": mean(self.squared_errors),
             "exact_share": share(self.regrets <= self.roundoff),
@@ -236,21 +235,16 @@ class Evaluation:
         if self.pessimistic_regrets is not None:
             found["pessimistic_regret"] = mean(self.pessimistic_regrets)
         if self.floor_regrets is not None:
-            found |= {
-                "floor_absolute_regret": mean(self.floor_regrets),
-                "floor_ratio_of_sums": ratio(self.floor_regrets),
-            }
+            found["floor_absolute_regret"] = mean(self.floor_regrets)
+            found["floor_ratio_of_sums"] = ratio(self.floor_regrets)
         if self.post_hoc or lost.any():
             found["infeasible_share"] = share(lost)
         if lost.any():
             found["feasible_absolute_regret"] = mean(self.regrets, ~lost)
             found["feasible_ratio_of_sums"] = ratio(self.regrets, ~lost)
         above = bool((self.regrets >= 0).all())
-        return {
-            name: estimates.never_negative(found[name]) if above or name == "mse" else found[name]
-            for name in MEANINGS
-            if name in found
-        }
+        ordered = {name: found[name] for name in MEANINGS if name in found}
+        return {name: e._replace(low=max(e.low, 0.0)) if above or name == "mse" else e for name, e in ordered.items()}
 
     def _weights_of(self, rows: np.ndarray) -> np.ndarray | None:
         return None if self.weights is None else self.weights[rows]
@@ -286,8 +280,6 @@ class Evaluation:
     def roundoff(self) -> np.ndarray:
         """A regret of at most this much is none, `(count,)`."""
         return _roundoff(self.optima, self._average)
-
-    # -- to read ------------------------------------------------------------------------------------------------
 
     def notes(self) -> list[str]:
         """Warnings for the reader of these metrics."""

@@ -204,11 +204,8 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
         if all(parameter is not other for other in parameters):
             raise OptionError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {parameters}")
     for leaf in [*parameters, *problem.variables()]:
-        declared = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
-        if declared:
-            raise ProgramError(
-                f"{leaf.name()} is declared {declared[0]}, which from_cvxpy does not read: declare it plain"
-            )
+        if declared := [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]:
+            raise ProgramError(f"{leaf.name()} is declared {declared[0]}, which is not read here: declare it plain")
     for leaves, what in ((parameters, "parameters"), (problem.variables(), "variables")):
         names = [leaf.name() for leaf in leaves]
         for name in names:
@@ -284,11 +281,8 @@ def _check_only_right_sides(stuffed: Any, j: np.ndarray, k: np.ndarray, columns:
     """Parameters stand in right-hand sides only, predicted ones nowhere in the constraints."""
 
     def name_of(column: int) -> str:
-        return next(
-            p.name()
-            for p in stuffed.parameters
-            if 0 <= column - stuffed.param_id_to_col[p.id] < stuffed.param_id_to_size[p.id]
-        )
+        first, size = stuffed.param_id_to_col, stuffed.param_id_to_size
+        return next(p.name() for p in stuffed.parameters if 0 <= column - first[p.id] < size[p.id])
 
     predicted = k[np.isin(k, columns)]
     if predicted.size:

@@ -55,10 +55,7 @@ def lines_of(path: Path) -> Iterator[str]:
 def screen(path: Path, ending: str) -> None:
     """An error if HiGHS would silently misread a part of the file."""
     try:
-        if ending == "mps":
-            _screen_mps(path)
-        else:
-            _screen_lp(path)
+        (_screen_mps if ending == "mps" else _screen_lp)(path)
     except ProgramError:
         raise
     except UNREADABLE as error:
@@ -95,9 +92,7 @@ def _screen_mps(path: Path) -> None:
 
 def _can_be_read(path: Path) -> None:
     """An error if HiGHS does not finish: names with spaces can put its reader into an endless loop."""
-    reading = (
-        "import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); h.readModel(sys.argv[1])"
-    )
+    reading = "import highspy, sys; h = highspy.Highs(); h.silent(); h.readModel(sys.argv[1])"
     try:
         subprocess.run([sys.executable, "-c", reading, str(path)], timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
@@ -139,7 +134,7 @@ def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upp
     for name, low, high in zip(names, lower, upper, strict=True):
         if name in binary and (low < 0 or high > 1):
             raise ProgramError(
-                f"{path}: variable {name!r} is binary and has the bounds {low:g} and {high:g}: which is it?"
+                f"{path}: the binary variable {name!r} has the bounds {low:g} and {high:g}: which is it?"
             )
 
 
@@ -226,11 +221,8 @@ def _check_lower(path: Path, lp: Any) -> None:
     """An error about an upper bound below 0 where no lower one is written: some tools take −∞ for that, others 0."""
     for name, lower, upper in zip(lp.col_names_, lp.col_lower_, lp.col_upper_, strict=True):
         if lower == 0 > upper:
-            how = (
-                f"a line MI of {name!r} in BOUNDS"
-                if path.name.removesuffix(".gz").endswith(".mps")
-                else f"-inf <= {name} <= {upper:g}"
-            )
+            mps = path.name.removesuffix(".gz").endswith(".mps")
+            how = f"a line MI of {name!r} in BOUNDS" if mps else f"-inf <= {name} <= {upper:g}"
             raise ProgramError(
                 f"{path}: the upper bound {upper:g} of {name!r} is below its lower bound 0, which holds where none is written: write "
                 f"one, or {how} for none"
@@ -308,10 +300,9 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
         raise ProgramError(f"{path} holds names that are not UTF-8: {error}; save it as UTF-8") from error
     if len(names) != model.lp_.num_col_:
         raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
-    empty = np.flatnonzero(np.diff(_matrix(model.lp_).indptr) == 0)
-    if any(
-        UNNAMED.match(model.lp_.row_names_[i]) for i in empty if model.lp_.row_names_
-    ):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
+    rows = model.lp_.row_names_
+    empty = np.flatnonzero(np.diff(_matrix(model.lp_).indptr) == 0) if rows else ()
+    if any(UNNAMED.match(rows[i]) for i in empty):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
         raise ProgramError(_two_limits(path) or f"{path} holds a row without variables and without a name: take it out")
     _check_lower(path, model.lp_)
     if said:  # an undefined row that was ignored, say

@@ -108,9 +108,8 @@ class Rows:
             return None
         places = {i: RightHandSide("b", place) for place, i in enumerate(self.equal.tolist())}
         places |= {i: RightHandSide("h", place) for place, i in enumerate(self.above.tolist())}
-        places |= {
-            i: RightHandSide("bound", k) for i, k in zip(self.single.tolist(), self.column.tolist(), strict=True)
-        }
+        bounds = zip(self.single.tolist(), self.column.tolist(), strict=True)
+        places |= {i: RightHandSide("bound", k) for i, k in bounds}
         neither = RightHandSide("none", 0)
         for place, i in enumerate(self.below.tolist(), start=len(self.above)):
             places[i] = neither if i in places else RightHandSide("h", place, -1.0)
@@ -266,24 +265,17 @@ def as_instances(programs: Sequence[Program]) -> tuple[Program, Instance]:
     if not programs:
         raise ProgramError("as_instances needs at least one program")
     first = programs[0]
-    shared = [_shared(program) for program in programs]
+    names = ("A", "G", "S", "integer", "sense", "B", "H", "recourse")
+    shared = [{n: getattr(one, n) for n in names} | ({} if one.Q is None else one.Q.parts()) for one in programs]
     for number, held in enumerate(shared):
         differing = [name for name in {**shared[0], **held} if not _same(shared[0].get(name), held.get(name))]
         if differing:
             raise ProgramError(
                 f"programs 0 and {number} differ in {differing[0]}; instances may differ in b, h, lower, upper, d and q only"
             )
-    values = {
-        name: np.stack([getattr(program, name) for program in programs]) for name in ("b", "h", "lower", "upper", "d")
-    }
+    sides = ("b", "h", "lower", "upper", "d")
+    values = {name: np.stack([getattr(program, name) for program in programs]) for name in sides}
     return first, Instance(**{name: torch.tensor(rows) for name, rows in values.items() if (rows != rows[:1]).any()})
-
-
-def _shared(program: Program) -> dict[str, Any]:
-    """What all instances of a program have in common, by name."""
-    names = ("A", "G", "S", "integer", "sense", "B", "H", "recourse")
-    own = {name: getattr(program, name) for name in names}
-    return own if program.Q is None else own | program.Q.parts()
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -145,11 +145,8 @@ class _Objective:
         expression = replace_expressions(objective.expr, replacement) if parameters else objective.expr
         repn = generate_standard_repn(expression, compute_values=True, quadratic=True)
         if repn.nonlinear_expr is not None:
-            raise ProgramError(
-                f"the objective {objective.name} is not linear in the variables"
-                + (" or not linear in the predicted parameters; " if parameters else "; ")
-                + REFORMULATE
-            )
+            of = "variables or the predicted parameters" if parameters else "variables"
+            raise ProgramError(f"the objective {objective.name} is not linear in the {of}; {REFORMULATE}")
         self.offset, self.offset_costs = float(repn.constant), np.zeros(len(parameters))
         self.known: list[tuple[int, float]] = []
         self.predicted: list[tuple[int, int, float]] = []

@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients, by_index
-from dflearn.frontends.linear_model import LinearModel
+from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
 from dflearn.program import Program
 from dflearn.program.sides import integer_bounds
 
@@ -148,10 +148,7 @@ def _bounds(bounds: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _integer(integrality: Any, n: int) -> np.ndarray:
     kinds = np.broadcast_to(0 if integrality is None else np.asarray(integrality), n)
     if not np.isin(kinds, (0, 1)).all():
-        raise ProgramError(
-            "integrality is 0 or 1: a Program has no semi-continuous variables (2, 3); write them with a binary "
-            "variable z and the rows lower·z ≤ w ≤ upper·z"
-        )
+        raise ProgramError(f"integrality is 0 or 1; 2 and 3 are {SEMI_CONTINUOUS}")
     return kinds == 1
 
 
@@ -159,9 +156,8 @@ def _constraints(constraints: Any) -> list[Any]:
     """The constraints one by one; a single one may stand alone, as in SciPy."""
     if constraints is None:
         return []
-    several = isinstance(constraints, list | tuple) and all(
-        isinstance(p, tuple | LinearConstraint) for p in constraints
-    )
+    kinds = tuple, LinearConstraint
+    several = isinstance(constraints, list | tuple) and all(isinstance(part, kinds) for part in constraints)
     parts = constraints if several else [constraints]
     try:
         return [part if isinstance(part, LinearConstraint) else LinearConstraint(*part) for part in parts]

@@ -17,6 +17,7 @@ from dflearn.data import DecisionDataset, Split
 from dflearn.errors import OptionError, ShapeError
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import Decides, DecisionTask
 
 
@@ -53,8 +54,6 @@ class Problem(Decides):
         """The name of its program in messages; by default the problem's."""
         return self.name
 
-    # -- the program --------------------------------------------------------------------------------------------
-
     @cached_property
     def program(self) -> Program:
         """The true program, integrality included."""
@@ -67,17 +66,11 @@ class Problem(Decides):
 
     def solver(self) -> Solver:
         """A new exact solver of the program: the one to label and to judge with."""
-        from dflearn.solvers.highs import HiGHS
-
         return HiGHS(self.program)
 
     def relaxed_solver(self) -> Solver:
         """A new exact solver of the relaxation: the cheaper one to train with. A program without integers is its own."""
-        if not self.program.is_integer:
-            return self.solver()
-        from dflearn.solvers.highs import HiGHS
-
-        return HiGHS(self.relaxation)
+        return HiGHS(self.relaxation) if self.program.is_integer else self.solver()
 
     def task(self) -> DecisionTask:
         """What is decided, for `fit`, `evaluate` and all others."""
@@ -90,8 +83,6 @@ class Problem(Decides):
     def origin(self) -> dict[str, Any]:
         """Name and configuration as JSON holds them: the origin of data generated here."""
         return {"problem": self.name, **{name: _plain(value) for name, value in asdict(self).items()}}
-
-    # -- the data -----------------------------------------------------------------------------------------------
 
     @property
     def structure(self) -> Mapping[str, np.ndarray]:
@@ -164,8 +155,6 @@ class Problem(Decides):
         batch = features.shape[: features.ndim - len(wanted)]
         x = features.detach().cpu().double().numpy().reshape(-1, *wanted)
         return torch.as_tensor(costs_of(x)).to(features).reshape(*batch, self.program.p)
-
-    # -- what a subclass writes ---------------------------------------------------------------------------------
 
     @property
     @abstractmethod

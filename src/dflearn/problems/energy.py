@@ -23,6 +23,8 @@ from dflearn.problems.base import Problem
 from dflearn.program import Program
 from dflearn.reading import UNREADABLE, check_dense, read_npz
 from dflearn.solvers.base import Solver
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.structured import FewRowLP
 
 SLOTS, FEATURES = 48, 8
 VARIABLE = "DFLEARN_ENERGY"  # the environment variable that names the file of real days
@@ -61,12 +63,8 @@ class EnergyDays:
     def __len__(self) -> int:
         return len(self.features)
 
-    @property
-    def is_synthetic(self) -> bool:
-        return self.source == "synthetic"
-
     def __str__(self) -> str:
-        if self.is_synthetic:
+        if self.source == "synthetic":
             return f"{len(self)} SYNTHETIC days (no file of real ones was named: see load_energy_days)"
         return f"{len(self)} real days from {self.source}"
 
@@ -258,16 +256,11 @@ class EnergyKnapsack(EnergyProblem):
 
     def solver(self) -> Solver:
         """Dynamic programming over the capacity: exact, and far quicker than branch and bound on weights this small."""
-        from dflearn.solvers.callable import from_callable
-
         function = KnapsackByCapacity(tuple(self.structure["weights"].tolist()), self.capacity)
-        return from_callable(
-            function, self.program.n, S=self.program.S, sense="maximize", batched=True, name=repr(function)
-        )
+        how: dict[str, Any] = {"S": self.program.S, "sense": "maximize", "batched": True, "name": repr(function)}
+        return from_callable(function, self.program.n, **how)
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.structured import FewRowLP
-
         return FewRowLP(self.relaxation)
 
 

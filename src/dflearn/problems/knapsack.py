@@ -13,6 +13,7 @@ from dflearn.errors import OptionError
 from dflearn.problems.base import PolynomialProblem, integral_of_ceiling, require_sizes
 from dflearn.program import Program, Quadratic
 from dflearn.solvers.base import Solver
+from dflearn.solvers.task import best_solver
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,10 @@ class Knapsack(PolynomialProblem):
         return math.floor(round(self.capacity_share * self.items, 9))  # 0.29 · 100 is 29, not 28.999…
 
     def solver(self) -> Solver:
-        from dflearn.solvers.structured import MOST_BINARY_ROWS, FewRowBinary
-
-        return FewRowBinary(self.program) if self.dimensions <= MOST_BINARY_ROWS else super().solver()
+        return best_solver(self.program)
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.structured import MOST_ROWS, FewRowLP
-
-        return FewRowLP(self.relaxation) if self.dimensions <= MOST_ROWS else super().relaxed_solver()
+        return best_solver(self.relaxation)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         weights = rng.choice(np.arange(300, 800), (self.dimensions, self.items)) / 100
@@ -109,14 +106,10 @@ class Selection(PolynomialProblem):
         return f"TopK-{self.items}x{self.k}"
 
     def solver(self) -> Solver:
-        from dflearn.solvers import oracles
-
-        return oracles.TopK(self.program)
+        return best_solver(self.program)
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers import oracles
-
-        return oracles.TopK(self.relaxation)
+        return best_solver(self.relaxation)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         return {"B": rng.binomial(1, 0.5, (self.items, self.features))}
@@ -179,14 +172,8 @@ class Portfolio(PolynomialProblem):
         risk = Quadratic(
             np.sqrt(self.aversion) * structure["L"].T, np.full(self.assets, self.aversion * (0.01 * self.noise) ** 2)
         )
-        return Program(
-            A=np.ones((1, self.assets)),
-            b=[1.0],
-            S=-sp.eye_array(self.assets),
-            Q=risk,
-            sense="maximize",
-            name=self.name,
-        )
+        S, name = -sp.eye_array(self.assets), self.name
+        return Program(A=np.ones((1, self.assets)), b=[1.0], S=S, Q=risk, sense="maximize", name=name)
 
     def _draw_costs(self, rng: np.random.RandomState, features: np.ndarray) -> np.ndarray:
         common = rng.normal(0, 1, (len(features), FACTORS)) @ self.structure["L"].T

@@ -18,7 +18,6 @@ from dflearn.problems.paths import ShortestPath, Terrain
 from dflearn.problems.scheduling import Scheduling
 from dflearn.program.names import closest
 
-#: The names of the paper's problems, in the order of its tables.
 PROBLEMS = (
     "SP-5", "SP-10", "SP-15", "SP-25",
     "KP-100", "KP-200", "KP-400", "KP-500",

@@ -18,6 +18,7 @@ from dflearn.errors import DataError, OptionError, ProgramError
 from dflearn.problems.energy import SLOTS, EnergyDays, EnergyProblem
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.highs import HiGHS
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,6 @@ class Scheduling(EnergyProblem):
 
     def solver(self, **options: float) -> Solver:
         """The exact MILP; `options` as of `HiGHS` (gap, time_limit)."""
-        from dflearn.solvers.highs import HiGHS
-
         return HiGHS(self.program, **options)  # type: ignore[arg-type]
 
     def power(self, decisions: np.ndarray) -> np.ndarray:

@@ -29,8 +29,6 @@ BAR = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
 
 @dataclass
 class StudyOutcome:
-    """The result of `run_study`."""
-
     done: int = 0
     failed: list[RunConfig] = field(default_factory=list)
     skipped: list[RunConfig] = field(default_factory=list)  # failed before, and not repeated
@@ -148,20 +146,14 @@ def complete(study: Study, path: str | Path, executor: Executor | None = None) -
     return [answers[config.question] for config in configs]
 
 
-# -- what runs would take ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Prior:
-    """What is known before anything was measured.
+    """What is known before anything was measured."""
 
-    Attributes:
-        epoch: (problem, method) → published seconds of training per epoch, on another machine.
-        solve: problem → seconds of an exact solve of one instance.
-    """
-
-    epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    solve: Mapping[str, float] = field(default_factory=dict)
+    epoch: Mapping[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # (problem, method) → published seconds per epoch
+    solve: Mapping[str, float] = field(default_factory=dict)  # problem → seconds of an exact solve of one instance
 
 
 class Costs:

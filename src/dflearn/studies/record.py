@@ -113,9 +113,6 @@ def outdated(records: Iterable[Record]) -> list[Record]:
     return [record for record in dated if {"modules": record.machine["modules"]} != made_with(record.config)]
 
 
-# -- the machine ----------------------------------------------------------------------------------------------------
-
-
 @cache
 def machine() -> dict[str, Any]:
     """Processor, versions and commit."""

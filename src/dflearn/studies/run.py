@@ -144,9 +144,6 @@ def exact_solver(problem: Problem, config: RunConfig) -> Solver:
     return problem.solver()
 
 
-# -- one training -----------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _Trained:
     model: nn.Module
@@ -164,7 +161,7 @@ def _train(
     if config.model == "ridge":
         start = ridge_start(prepared.train)
     else:
-        model = make_model(config.model, features, problem.program.p, config.seed, dict(config.model_options))
+        model = make_model(config.model, features, problem.program.p, config.seed, **dict(config.model_options))
         model = model if prepared.scale == 1 else Scaled(model, prepared.scale)
         start = Start("given", model, prepared.train, model)
     clock = _Clock(start.on(watched[0]), watched[1], prepared.judged_by if settings.keep == "best" else None)

@@ -5,9 +5,7 @@ Finished runs are exported as tables (.csv, .parquet), or as whole records, a li
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import lzma
 import os
@@ -20,17 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from dflearn.errors import DataError, OptionError, optional
+from dflearn.errors import DataError, OptionError
 from dflearn.files import transaction, write_whole
 from dflearn.reading import LEAST, UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.record import Record
+from dflearn.tables.table_files import write_table
 
 Kind = TypeVar("Kind", Record, RunConfig)
 FORMAT = 4  # of the tables below
 
 # Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs. `asked` holds
-# the runs that a study asked for: `place` in the last study (or NULL), the process that carries it out, and its failure.
+# the runs of the studies: `place` in the last study (or NULL), the process that carries it out, and its failure.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, record TEXT NOT NULL);
@@ -43,7 +42,7 @@ IDLE = "began = NULL, process = NULL"
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended in an error. It is kept, shown, and repeated on request only."""
+    """A run that ended in an error."""
 
     config: RunConfig
     error: str
@@ -101,8 +100,6 @@ class Store(AbstractContextManager["Store"]):
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
 
-    # -- writing ------------------------------------------------------------------------------------------------
-
     def put(self, record: Record) -> None:
         """Keep a finished run, and forget an earlier failure of it."""
         config = record.config
@@ -139,8 +136,6 @@ class Store(AbstractContextManager["Store"]):
         changes = ", ".join(f"{name} = excluded.{name}" for name in values)
         text = f"INSERT INTO asked ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) ON CONFLICT (key) DO UPDATE SET {changes}"
         self.connection.execute(text, tuple(row.values()))
-
-    # -- reading ------------------------------------------------------------------------------------------------
 
     def _rows(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         try:
@@ -186,8 +181,6 @@ class Store(AbstractContextManager["Store"]):
             else:
                 found.missing.append(config)
         return found
-
-    # -- out and in ---------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path, *, instances: bool = False) -> int:
         """Write every finished run to a file with `write_records`, and return how many there are."""
@@ -259,19 +252,15 @@ def write_records(path: str | Path, records: Sequence[Record], *, instances: boo
     A table has a column per setting, parameter and metric. A .jsonl file holds whole records, a line each, with `instances`
     also the figures of single instances; `read_lines` reads it.
     """
-    path = Path(path)
-    kind, ending = path.suffix.lower(), ending_of(path)
-    if ending is not None:
-        lines = (json.dumps(r.as_dict(instances=instances), sort_keys=True, allow_nan=False) for r in records)
-        content = LINES[ending][0]("".join(f"{line}\n" for line in lines).encode())
-    elif kind == ".csv":
-        content = _csv(records)
-    elif kind == ".parquet":
-        content = _parquet(records)
-    else:
+    path, ending = Path(path), ending_of(path)
+    if ending is None and path.suffix not in (".csv", ".parquet"):
         raise OptionError(f"an export ends in .csv, .parquet or .jsonl (.jsonl.gz, .jsonl.xz), got {path.name!r}")
     _check_folder(path)
-    write_whole(path, content)
+    if ending is None:
+        write_table(path, _columns(records))
+    else:
+        lines = (json.dumps(r.as_dict(instances=instances), sort_keys=True, allow_nan=False) for r in records)
+        write_whole(path, LINES[ending][0]("".join(f"{line}\n" for line in lines).encode()))
 
 
 def _check_folder(path: Path) -> None:
@@ -318,25 +307,11 @@ def flat(record: Record) -> dict[str, Any]:
 
 
 def _columns(records: Iterable[Record]) -> dict[str, list[Any]]:
-    """Name → a value per record, or `None`."""
-    rows = [flat(record) for record in records]
-    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
-
-
-def _csv(records: Iterable[Record]) -> bytes:
-    columns, text = _columns(records), io.StringIO(newline="")
-    csv.writer(text).writerows([list(columns), *zip(*columns.values(), strict=True)])
-    return text.getvalue().encode()
-
-
-def _parquet(records: Iterable[Record]) -> bytes:
-    pyarrow, parquet = (optional(name, "parquet", "a Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
-    columns = _columns(records)
-    for name, values in columns.items():
-        # A parameter may be a number for one method and a word for another. A column has one type, so it becomes text.
+    """Name → a value per record, or `None`. A parameter that is a number for one method and a word for another becomes text."""
+    rows, columns = [flat(record) for record in records], dict[str, list[Any]]()
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
         kinds = {type(value) for value in values if value is not None}
-        if not kinds <= {int, float} and len(kinds) > 1:
-            columns[name] = [None if value is None else str(value) for value in values]
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
-    return buffer.getvalue()
+        mixed = len(kinds) > 1 and not kinds <= {int, float}
+        columns[name] = [None if value is None else str(value) for value in values] if mixed else values
+    return columns

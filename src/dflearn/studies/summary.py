@@ -53,16 +53,13 @@ class MethodSummary:
     def mean_of(self, metric: str) -> float:
         return float(self.values(metric).mean())
 
-    def deviation_of(self, metric: str) -> float:
-        return _deviation(self.values(metric))
-
     @cached_property
     def regret(self) -> float:
         return self.mean_of(self.metric)
 
     @cached_property
     def deviation(self) -> float:
-        return self.deviation_of(self.metric)
+        return deviation_of(self.values(self.metric))
 
     @cached_property
     def seconds(self) -> float:
@@ -71,7 +68,7 @@ class MethodSummary:
 
     @property
     def seconds_deviation(self) -> float:
-        return _deviation([record.seconds["epoch"] for record in self.records])
+        return deviation_of([record.seconds["epoch"] for record in self.records])
 
     @property
     def above_floor(self) -> float:
@@ -130,11 +127,8 @@ def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
     ]
 
 
-def _deviation(values: Sequence[float] | np.ndarray) -> float:
+def deviation_of(values: Sequence[float] | np.ndarray) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-# -- methods against each other -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -259,9 +253,6 @@ def pareto_front(summaries: Iterable[MethodSummary]) -> list[MethodSummary]:
         if not front or summary.regret < front[-1].regret:
             front.append(summary)
     return front
-
-
-# -- order and words ------------------------------------------------------------------------------------------------
 
 
 def problem_order(problem: str) -> tuple[int, str, int]:

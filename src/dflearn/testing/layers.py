@@ -187,11 +187,8 @@ def _check_infeasible(case: _Case) -> None:
     """Instance 1 gets bounds that allow one point only, and that point violates the first row."""
     sides = case.program.sides(case.program.realize(case.y, case.instance), len(case.y))
     rows, side = (case.program.A, sides.b) if case.program.A.shape[0] else (case.program.G, sides.h)
-    row, limit = (
-        torch.as_tensor(rows[[0]].toarray()[0]),
-        float(np.broadcast_to(side, (len(case.y), rows.shape[0]))[1, 0]),
-    )
-    w = case.solution.decision[1]
+    row, limits = torch.as_tensor(rows[[0]].toarray()[0]), np.broadcast_to(side, (len(case.y), rows.shape[0]))
+    w, limit = case.solution.decision[1], float(limits[1, 0])
     point = w + row * ((limit - row @ w + 1 + abs(limit)) / (row @ row))
     bounds = {name: torch.tensor(getattr(sides, name)).expand(len(case.y), -1).clone() for name in ("lower", "upper")}
     for bound in bounds.values():
@@ -239,18 +236,11 @@ def _check_curvature(case: _Case) -> None:
     except DflearnError:
         return
     w = solution.decision
-    violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
-    assert float(violation.max()) <= case.tolerance, (
-        f"with a q a decision violates the program by {violation.max():.2g}"
-    )
+    worst = float(case.program.relax().violation(w, case.program.realize(case.y, case.instance)).max())
+    assert worst <= case.tolerance, f"with a q a decision violates the program by {worst:.2g}"
     if not case.random:
         value = case.program.objective(case.y, w, quadratic) + case.layer.regularization(w)
-        close(
-            solution.objective,
-            value,
-            10 * case.tolerance,
-            "objective against obj(y, w) + Ω(w) where instances have a q",
-        )
+        close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w) with a q")
         other = case.program.objective(case.y, case.solution.decision, quadratic)
         other = other + case.layer.regularization(case.solution.decision)
         optimal = solution.status == int(Status.OPTIMAL)
@@ -346,18 +336,16 @@ def _check_sides(case: _Case, step: float) -> None:
     for name, value in fields.items():
         if not value.shape[-1]:
             continue
-        direction = torch.randn(
-            count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64
-        )
+        width = program.n if name == "b" else value.shape[-1]
+        direction = torch.randn(count, width, generator=generator, dtype=torch.float64)
         if name == "b":  # rows that depend on each other move together
             direction = torch.tensor((program.A @ direction.numpy().T).T)
         size = float(value[value.isfinite()].abs().max()) if bool(value.isfinite().any()) else 1.0
         direction = direction * (size or 1.0)
         if name in ("lower", "upper"):  # bounds do not cross
             sides = program.sides(Instance(**fields), count)
-            direction = torch.where(
-                torch.tensor(sides.upper - sides.lower) > 2 * step * direction.abs(), direction, 0.0
-            )
+            room = torch.tensor(sides.upper - sides.lower)
+            direction = torch.where(room > 2 * step * direction.abs(), direction, 0.0)
         elif name == "q":
             direction = torch.where(value > step * direction.abs(), direction, 0.0)
 

@@ -140,9 +140,7 @@ def _part(value: Any) -> str:
     if isinstance(value, Program):
         return value.fingerprint
     if isinstance(value, Tensor):
-        return hashlib.sha256(
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        ).hexdigest()[:16]
+        return hashlib.sha256(_bytes(value)).hexdigest()[:16]
     if isinstance(value, FunctionType):
         code = value.__code__
         plain = [one for one in code.co_consts if not isinstance(one, CodeType)]  # inner functions count by their names
@@ -161,8 +159,12 @@ def fingerprint(data: DecisionDataset | None) -> str | None:
     for name, tensor in {**named, **(batch.instance.present() if batch.instance else {})}.items():
         if tensor is not None:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(_bytes(tensor))
     return digest.hexdigest()[:16]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 # Of optimizers, shaped like a weight.
@@ -172,10 +174,6 @@ MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square
 def check_like(name: str, value: Any, wanted: Tensor) -> None:
     if not isinstance(value, Tensor) or value.shape != wanted.shape:
         raise CheckpointError(f"its {name} has not the shape {tuple(wanted.shape)}; delete it to start afresh")
-
-
-def annealed(layer: Layer) -> dict[str, float]:
-    return {number: getattr(layer, number) for number in layer.annealed}
 
 
 def plain_numbers(state: dict[str, Any]) -> dict[str, Any]:

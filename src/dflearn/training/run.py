@@ -17,7 +17,6 @@ from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionEr
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import predict
-from dflearn.program import Program
 from dflearn.reading import UNREADABLE
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
@@ -106,7 +105,8 @@ class Run:
             raise OptionError("values of different losses cannot be compared: pass `problem`, so that regret is")
         if validation is None and (settings.early_stopping or settings.keep == "best"):
             raise OptionError("early_stopping and keep='best' choose by validation data: pass `validation`")
-        self.device = as_device(device) if device is not None else _device_of(model)
+        first = next(model.parameters(), torch.zeros(0))
+        self.device = first.device if device is None else as_device(device)
         self.model, self.losses = model.to(self.device), nn.ModuleList(losses).to(self.device)
         self.train = train.to(self.device)
         self.rows = counted_rows(self.train)
@@ -145,7 +145,7 @@ class Run:
         return cast(Loss, self.losses[self.phase])
 
     def note(self, text: str) -> None:
-        """Say it to the reader of the run: in the history, and as a warning."""
+        """A note for the reader: in the history, and as a warning."""
         self.history.note(text)
 
     @property
@@ -167,8 +167,6 @@ class Run:
             self.history.start = {"epoch": 0, **self.validation(self.model)}
             self.best_weights = copy_weights(self.model)
 
-    # -- one epoch ----------------------------------------------------------------------------------------------
-
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
@@ -186,7 +184,7 @@ class Run:
         self._ahead: Batch | None = None  # the next one, gathered before its step
         for step, index in enumerate(steps, 1):
             begun = perf_counter()
-            batch = self._next_batch()
+            batch, self._ahead = self._ahead or next(self._batches), None
             seconds["predict"] += perf_counter() - begun
             try:
                 value, weight, gradient = self._step_without_failed(index, batch, step, seconds, failed)
@@ -205,6 +203,7 @@ class Run:
                 f"lower lr (now {self.settings.lr:g}), or scale the costs. The model holds the last weights that were finite."
             )
         self.epoch += 1
+        skipped = {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
         return {
             "epoch": self.epoch,
             **({"phase": self.phase + 1} if len(self.losses) > 1 else {}),
@@ -214,14 +213,8 @@ class Run:
             "seconds": sum(seconds.values()),
             **{f"seconds_{name}": spent for name, spent in seconds.items()},
             "seconds_validation": 0.0,
-            **self._failures(failed),
+            **(skipped if failed else {}),
         }
-
-    def _failures(self, failed: list[int]) -> dict[str, Any]:
-        """What the epoch's row says of instances that the layer could not solve; nothing where there are none."""
-        if not failed:
-            return {}
-        return {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
 
     def _step_without_failed(
         self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float], failed: list[int]
@@ -272,11 +265,6 @@ class Run:
         seconds["backward"] += perf_counter() - evaluated
         weight = index.shape[0] if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
-
-    def _next_batch(self) -> Batch:
-        """The epoch's next batch, which may have been gathered already."""
-        batch, self._ahead = self._ahead, None
-        return next(self._batches) if batch is None else batch
 
     def _fit_epsilon(self, gradient: float) -> None:
         """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""
@@ -330,13 +318,12 @@ class Run:
                     f"proportion to the data: lower lr (now {self.settings.lr:g}), or scale features and costs"
                 )
 
-    # -- checkpoints --------------------------------------------------------------------------------------------
-
     @cached_property
     def config(self) -> dict[str, Any]:
         """All that must be the same for a run to go on from a checkpoint."""
         numbers = {name: value for name, value in asdict(self.settings).items() if name != "epochs"}
-        judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.identity
+        judge = None if self.validation is None else self.validation.solver
+        programs = [*(layer.program for _, layer in self._layers()), None if judge is None else judge.program]
         return {
             **numbers,
             "model": files.describe(self.model),
@@ -347,17 +334,11 @@ class Run:
             "scheduler": type(self.scheduler).__name__,
             "train": files.fingerprint(self.train),
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
-            "problem": judge,
-            "programs": [None if program is None else program.fingerprint for program in self._programs()],
+            "problem": None if judge is None else judge.identity,
+            "programs": [None if program is None else program.fingerprint for program in programs],
             "loss_parts": [part for module in self.losses.modules() for part in files.parts_of(module)],
             "schedule": None if self.scheduler is None else files.plain_numbers(self.scheduler.state_dict()),
         }
-
-    def _programs(self) -> list[Program | None]:
-        """The programs behind the layers of the losses, and the one that judges."""
-        layers = [module.program for module in self.losses.modules() if isinstance(module, Layer)]
-        judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.program
-        return [*layers, judge]
 
     def save(self, path: str | os.PathLike[str], callbacks: dict[str, Any]) -> None:
         """Write a checkpoint, the states of the callbacks in it."""
@@ -370,7 +351,7 @@ class Run:
                 "phase": [self.phase, self.begun],
                 "model": self.model.state_dict(),
                 "loss": self.losses.state_dict(),
-                "annealed": {name: files.annealed(layer) for name, layer in self._layers()},
+                "annealed": {name: {one: getattr(own, one) for one in own.annealed} for name, own in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -447,8 +428,3 @@ class Run:
 
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.losses.named_modules() if isinstance(part, Layer)]
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device

@@ -198,8 +198,6 @@ class Starts:
         self.rows[index.to(start.device, non_blocking=True)] = start.detach()
 
 
-# -- what `fit` is called with --------------------------------------------------------------------------------------------
-
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 OPTIMIZERS: dict[str, MakeOptimizer] = {
@@ -295,9 +293,8 @@ def make_optimizer(
             f"optimizer is a finished {name}, and it is made here, for the model's parameters: pass the class, "
             f"optimizer=torch.optim.{name}, or a function, optimizer=lambda parameters, lr: {name}(parameters, lr=lr, …)"
         )
-    named = isinstance(optimizer, str) and optimizer in OPTIMIZERS
-    if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
-        optimizer = OPTIMIZERS[optimizer]
+    named = isinstance(optimizer, str)
+    optimizer = OPTIMIZERS.get(optimizer, optimizer) if isinstance(optimizer, str) else optimizer
     if not callable(optimizer):
         raise OptionError(
             f"optimizer is one of {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got "

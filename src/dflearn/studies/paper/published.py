@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from dflearn.errors import OptionError
 from dflearn.problems import PROBLEMS
+from dflearn.studies.builtin import THROUGH_LAYERS
 from dflearn.studies.driver import Prior
 from dflearn.studies.methods import method_named
 from dflearn.studies.paper.methods import SCALED, dys_in_code, dys_printed
@@ -60,9 +61,8 @@ def problems_of(table: str, sizes: Iterable[int] = ()) -> list[str]:
 
 
 # Our rows beside the published ones of every problem, in the order of the tables.
-_LAYERED = ("Regret", "SqDE", "SPO+", "SCE")
 _OWN = ["CaVE clean", "CaVE exact", "SCE^relax", "SCE^smoothed", "sSPO+"]
-_OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in _LAYERED]
+_OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in THROUGH_LAYERS]
 _OWN += [f"{method} scaled" for method in SCALED]
 
 
@@ -72,7 +72,7 @@ def methods_of(problem: str) -> list[str]:
     # SPO+^relax of facility location already is HiGHS with warm starts: we have no faster solver for it.
     timed = ["SPO+^relax cold"] + ([] if problem.startswith("CFL") else ["SPO+^relax warm"])
     integer = [] if problem.startswith("SP") else ["PFY^relax", "SCE^ILP"]
-    printed = [f"{loss}^DYS printed" for loss in _LAYERED if dys_printed(problem) != dys_in_code(problem, loss)]
+    printed = [f"{loss}^DYS printed" for loss in THROUGH_LAYERS if dys_printed(problem) != dys_in_code(problem, loss)]
     return [*published, *timed, *printed, *integer, *_OWN]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflearn.errors import DataError
 from dflearn.report import style
+from dflearn.studies.builtin import THROUGH_LAYERS
 from dflearn.studies.figures import name_points, trade_offs
 from dflearn.studies.paper.figures import Plot
 from dflearn.studies.paper.tables import STYLE, published_of
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SMALL = ("SP-5", "SP-10", "KP-100", "KP-200", "CFL-50", "CFL-100")
+LOSSES = tuple(THROUGH_LAYERS)  # decision losses, then surrogates
 LAYERS = {"CVX": "through the exactly smoothed problem", "DYS": "through DYS-Net"}
-LOSSES = ("Regret", "SqDE", "SPO+", "SCE")
 SOLVERS = {"ILP": "ILP", "relax": "LP", "CVX": "QP", "DYS": "DYS"}  # the first two have no gradient
 SOLVED = ("SPO+", "SCE")  # the losses that all of SOLVERS may solve in
 FINAL = (
@@ -65,9 +66,6 @@ def _compared(summaries: Sequence[MethodSummary], *groups: Sequence[str]) -> dic
         for problem in problems_of(summaries)
     }
     return {problem: regrets for problem, regrets in found.items() if all(regrets)}
-
-
-# -- surrogate losses against decision losses ---------------------------------------------------------------------------
 
 
 def surrogates(records: Iterable[Record], metric: str = STYLE) -> Plot:
@@ -131,9 +129,6 @@ def _grouped_bars(axes: Axes, summaries: list[MethodSummary], methods: list[str]
     axes.legend([*names.values(), *([dash] if dash else [])], [*names, *(["published"] if dash else [])], fontsize=8)
 
 
-# -- the solvers inside -----------------------------------------------------------------------------------------------
-
-
 def solvers(records: Iterable[Record], metric: str = STYLE) -> Plot:
     """SPO+ and SCE with differentiable and with other solvers: test regret and training time."""
     methods = [f"{loss}^{solver}" for loss in SOLVED for solver in SOLVERS]
@@ -162,12 +157,8 @@ def _draw_solvers(summaries: list[MethodSummary], metric: str) -> Figure:
         for shift, loss in zip((-0.14, 0.14), SOLVED, strict=True):
             some = [s for s in summaries if s.problem == problem and style.parts(s.method)[0] == loss]
             x = [places[style.parts(s.method)[1]] + shift for s in some]
-            look: dict[str, Any] = {
-                "fmt": "so"[loss == "SCE"],
-                "color": style.color_of(loss),
-                "capsize": 2,
-                "label": loss,
-            }
+            shape, color = "so"[loss == "SCE"], style.color_of(loss)
+            look: dict[str, Any] = {"fmt": shape, "color": color, "capsize": 2, "label": loss}
             above.errorbar(x, [s.regret for s in some], [s.deviation for s in some], **look)
             below.errorbar(x, [s.seconds for s in some], [s.seconds_deviation for s in some], **look)
         above.set_title(problem)
@@ -185,9 +176,6 @@ def _draw_solvers(summaries: list[MethodSummary], metric: str) -> Figure:
     panels[1, 0].set_ylabel("seconds per epoch")
     panels[0, 0].legend(loc="lower left")
     return figure
-
-
-# -- regret against time --------------------------------------------------------------------------------------------
 
 
 def state_of_the_art(records: Iterable[Record], metric: str = STYLE) -> Plot:
