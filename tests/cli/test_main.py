@@ -118,7 +118,7 @@ def test_errors_are_one_line_on_stderr(data: Path, tmp_path: Path, capsys: Outpu
         (["evaluate", str(short), "--data", str(data), *KNAPSACK], "(15, 12)"),
         (
             ["evaluate", str(tmp_path / "p.npz"), "--data", str(data), *KNAPSACK],
-            "1 ids that the data lack, the first 99",
+            "1 ids that the data lack, as 99",
         ),
     ):
         assert main(command) == 1

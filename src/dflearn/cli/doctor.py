@@ -97,9 +97,7 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
 
         held_out = len(data) // 4
         if self.epochs > 0 and not held_out:
-            raise OptionError(
-                f"{len(data)} rows are too few for a training and a test set: add rows, or add --epochs 0"
-            )
+            raise OptionError(f"{len(data)} rows are too few for a training and a test set: add some, or --epochs 0")
         loss = self._loss(name, problem, Scale.of(DecisionTask.of(problem).objective, data), seed, data)
         diagnosis = dfl.diagnose(model, loss, data, problem=problem, limit=self.count)
         text = f"{called}, untrained linear model. {diagnosis}"

@@ -79,9 +79,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
             place = {int(number): row for row, number in enumerate(dataset.ids)}
             missing = [number for number in ids.tolist() if number not in place]
             if missing:
-                raise DataError(
-                    f"{self.predictions[0]} has {len(missing)} ids that the data lack, the first {missing[0]}"
-                )
+                raise DataError(f"{self.predictions[0]} has {len(missing)} ids that the data lack, as {missing[0]}")
             dataset = dataset.subset([place[number] for number in ids.tolist()])
         how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
         judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, self.spread(problem.solver()), **how)
@@ -123,9 +121,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
             guesses = {name: torch.tensor(one.values) for name, one in ordered.items()}
             guesses["average costs"] = y.mean(0).expand_as(y)
             how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
-            deciders = {
-                name: model.decider(solver) for name, model in models.items()
-            }  # some decide in several scenarios
+            deciders = {name: one.decider(solver) for name, one in models.items()}  # some decide in several scenarios
             judged = {
                 name: dfl.evaluate(guess, program, data, deciders.get(name, solver), **how)
                 for name, guess in guesses.items()

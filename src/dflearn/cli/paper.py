@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from shlex import quote
@@ -38,12 +36,10 @@ class List(Command):
         found = [(name, one, methods) for name in NAMES for one, methods in tables[name].items()]
         rows = [[name, one, str(len(methods)), " ".join(methods)] for name, one, methods in found]
         text = render(["table", "problem", "rows", "published methods"], rows)
-        lists = {
-            "methods": {name: method_named(name).about for name in method_names()},
-            "figures": {name: about for name, (_, about) in figures.FIGURES.items()},
-        }
+        about = {name: method_named(name).about for name in method_names()}
+        lists = {"methods": about, "figures": {name: words for name, (_, words) in figures.FIGURES.items()}}
         for title, named in lists.items():
-            text += f"\n\n{title}:\n" + "\n".join(f"  {name:<33}{about}" for name, about in named.items())
+            text += f"\n\n{title}:\n" + "\n".join(f"  {name:<33}{words}" for name, words in named.items())
         return Answer(text, {"tables": tables, **lists})
 
 
@@ -74,15 +70,14 @@ class Choice(Command):
             for method in methods_named(problem, self.methods)
         ]
 
-    @contextmanager
-    def opened(self, to_run: bool = False) -> Iterator[Store]:
+    def opened(self, to_run: bool = False) -> Store:
         """The store, with the runs of `--from`. Unless runs are to be stored, no new file is made."""
         from dflearn.studies.store import Store
 
-        with Store(self.store if to_run or self.store.exists() else ":memory:") as store:
-            if self.source is not None:
-                store.import_lines(self.source)
-            yield store
+        store = Store(self.store if to_run or self.store.exists() else ":memory:")
+        if self.source is not None:
+            store.import_lines(self.source)
+        return store
 
 
 class ChoiceOfTables(Choice):
@@ -127,8 +122,7 @@ class Table(Choice, Runs):
             parts.append(remark + tables.agreement_line(tables.agreement(rows)))
         lines = ["\n\n".join([*parts, remark + tables.LEGEND])]
         lines += [f"failed: {one['run']}: {one['error']}" for one in failed]
-        missing = len(configs) - len(records)
-        if missing:
+        if missing := len(configs) - len(records):
             lines.append(f"{missing} of {len(configs)} runs are missing. dfl paper cost estimates their time.")
         return Answer("\n".join(lines), {"table": self.table, "rows": document, "failed": failed, "missing": missing})
 
@@ -154,7 +148,7 @@ class Summary(ChoiceOfTables):
                 document[problem] = {"published_rows": len(methods), "rows": [row.as_dict() for row in rows], **counts}
         if not lines:
             raise DataError(
-                "there are no runs of published rows: carry them out with dfl paper table, or read an export with --from FILE"
+                "there are no runs of published rows: run dfl paper table, or read an export with --from FILE"
             )
         text = render(tables.SUMMARY_HEADER, lines, self.format) + "\n\n" + "% " * (self.format == "latex")
         return Answer(text + tables.SUMMARY_LEGEND, {"problems": document})
@@ -188,10 +182,8 @@ class All(ChoiceOfTables, Runs):
             left = sum(map(driver.Costs(store.records(), prior), missing))
         new, done, failed = outcome.done, len(configs) - len(missing), len(outcome.failed)
         lines = [f"{done} of {len(configs)} runs in {self.store}, {new} of them new"]
-        if failed:
-            lines.append(f"{failed} runs failed. Next: dfl status {quote(str(self.store))}")
-        if missing:
-            lines.append(f"The missing runs take about {driver.duration(left)} on one core.")
+        lines += [f"{failed} runs failed. Next: dfl status {quote(str(self.store))}"] if failed else []
+        lines += [f"The missing runs take about {driver.duration(left)} on one core."] if missing else []
         counts = {"asked": len(configs), "done": done, "new": new, "failed": failed}
         return Answer("\n".join(lines), {"store": self.store, **counts, "seconds_left": left})
 
@@ -263,9 +255,8 @@ class Figure(Command):
                     raise
                 lines.append(f"note: {name} is left out: {error}")
                 continue
-            files = made.write(self.out, self.format)
+            files, table = made.write(self.out, self.format), render(*made.table).splitlines() if made.table else []
             document[name] = {"title": made.title, "findings": list(made.findings), "files": files}
-            table = [] if made.table is None else render(*made.table).splitlines()
             lines += [made.title, *(f"  {line}" for line in (*made.findings, *table))]
             lines.append(f"  {files[0].with_suffix('')}" + "".join(f" {file.suffix}" for file in files))
         return Answer("\n".join(lines), {"figures": document})

@@ -57,9 +57,8 @@ class Demo(Command):
         about = "SP-5: paths through a grid. A linear model of 10 features predicts the costs of the edges."
         table = render(*results_table(rankings(summarize(records, METRIC)), METRIC))
         found = {
-            record.config.method: {name: value for name, (value, _, _) in record.metrics.items()}
-            | {"seconds_per_epoch": record.seconds["epoch"]}
-            for record in records
+            one.config.method: {**{n: one.metric(n) for n in one.metrics}, "seconds_per_epoch": one.seconds["epoch"]}
+            for one in records
         }
         text = f"{about}\n\n{table}\n\n{legend(METRIC)}\n\n{last}"
         return Answer(text, {"epochs": self.epochs, "methods": found, "page": page})
@@ -140,9 +139,7 @@ class Bench(Command):
     def run(self) -> Answer:
         script = FOLDER / f"{self.name}.py"
         if not script.exists():
-            raise DataError(
-                "benchmarks need a clone of the repository: clone it, and run pip install -e . in the clone"
-            )
+            raise DataError("benchmarks need a clone of the repository: clone it, and run pip install -e . there")
         given = ["--threads", str(self.threads)] + ["--quick"] * self.quick
         given += [] if self.repeats is None else ["--repeats", str(self.repeats)]
         if isinstance(self.json, Path):
