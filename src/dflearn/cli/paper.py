@@ -147,9 +147,7 @@ class Summary(ChoiceOfTables):
                 counts = {"pairs": pairs.ordered, "pairs_ordered_alike": pairs.ordered_alike}
                 document[problem] = {"published_rows": len(methods), "rows": [row.as_dict() for row in rows], **counts}
         if not lines:
-            raise DataError(
-                "there are no runs of published rows: run dfl paper table, or read an export with --from FILE"
-            )
+            raise DataError("no runs of published rows: run dfl paper table, or read an export with --from FILE")
         text = render(tables.SUMMARY_HEADER, lines, self.format) + "\n\n" + "% " * (self.format == "latex")
         return Answer(text + tables.SUMMARY_LEGEND, {"problems": document})
 

@@ -210,9 +210,8 @@ class Cache:
             return
         try:
             with transaction(self.connection, self.path):
-                self.connection.executemany(
-                    "INSERT OR REPLACE INTO solutions VALUES (?, ?)", ((key, record.pack()) for key, record in records)
-                )
+                rows = ((key, record.pack()) for key, record in records)
+                self.connection.executemany("INSERT OR REPLACE INTO solutions VALUES (?, ?)", rows)
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith("SQLITE_READONLY"):
                 raise

@@ -56,9 +56,7 @@ class Batch:
         raise DataError("a batch has names, and is not unpacked: write batch.features, batch.costs, batch.decisions")
 
     def __getitem__(self, index: Any) -> Any:
-        raise DataError(
-            "a batch has names: write batch.features, batch.costs, batch.decisions, and data[rows] for some rows"
-        )
+        raise DataError("a batch has names: write batch.features, batch.costs and so on, and data[rows] for some rows")
 
     def require(self, field: Literal["costs", "decisions", "ids"]) -> Tensor:
         value = getattr(self, field)
@@ -224,9 +222,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         held = sum(value[:1].nbytes for value in tensors)
         for index in order.split(size * max(1, GATHERED // (size * max(1, held)))):
             whole = self.batch(index)
-            parts = {
-                f.name: value.split(size) for f in fields(Batch) if isinstance(value := getattr(whole, f.name), Tensor)
-            }
+            parts = {name: value.split(size) for name, value in vars(whole).items() if isinstance(value, Tensor)}
             sides = {} if whole.instance is None else {k: v.split(size) for k, v in whole.instance.present().items()}
             for i in range(len(parts["features"])):
                 instance = None if whole.instance is None else Instance(**{k: part[i] for k, part in sides.items()})
@@ -257,9 +253,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
         """
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-            raise DataError(
-                f"the first argument of split is the seed, and {seed!r} is none: write split(0, test={seed!r})"
-            )
+            raise DataError(f"split's first argument is the seed, and {seed!r} is none: write split(0, test={seed!r})")
         held_out, rest = split_rows(len(self), {"test": test}, seed)
         checked, train = split_rows(len(rest), {"validation": validation}, seed)
         return Split(self.subset(rest[train]), self.subset(rest[checked]), self.subset(held_out))
@@ -381,9 +375,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
     if isinstance(data, DecisionDataset):
         return data
     if isinstance(data, Subset):
-        if len(data.indices) and all(
-            str(getattr(one, "dtype", type(one).__name__)).endswith("bool") for one in data.indices
-        ):
+        kinds = {str(getattr(one, "dtype", type(one).__name__)).removeprefix("torch.") for one in data.indices}
+        if kinds == {"bool"}:
             raise DataError(
                 f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: pass row numbers, "
                 "mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
@@ -398,10 +391,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
             "DecisionDataset(features, costs=…, decisions=…)"
         )
     if isinstance(data, DataLoader):
-        raise DataError(
-            f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, loader.dataset, and "
-            f"batch_size={data.batch_size}"
-        )
+        how = f"loader.dataset, and batch_size={data.batch_size}"
+        raise DataError(f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, {how}")
     if isinstance(data, (tuple, list)) and len(data) in (2, 3):
         decisions = ", decisions=…" if len(data) == 3 else ""
         raise DataError(

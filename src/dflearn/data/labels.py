@@ -202,9 +202,6 @@ def label_by_neighbours(
     own = None
     if data.instance is not None:
         own = data.instance.map(lambda value: value.unsqueeze(1).expand(-1, k, -1))
-    solution = solve_cached(
-        DecisionTask.of(problem, data.costs.shape[1]).solver, blends, own, cache=cache, progress=progress
-    ).check()
-    return DecisionDataset(
-        data.features, blends.mean(1), solution.decision.mean(1), data.instance, data.ids, data.origin, data.weights
-    )
+    solver = DecisionTask.of(problem, data.costs.shape[1]).solver
+    w = solve_cached(solver, blends, own, cache=cache, progress=progress).check().decision.mean(1)
+    return DecisionDataset(data.features, blends.mean(1), w, data.instance, data.ids, data.origin, data.weights)

@@ -100,16 +100,13 @@ def rolling_origins(
         raise OptionError(f"folds is at least 1, got {folds}")
     tested = _size("test", test, count)
     if not 2 * folds <= tested < count:
-        raise OptionError(
-            f"test={test} of {count} rows is {tested} for {folds} folds: each needs 2, and the first some to train on"
-        )
+        why = "each needs 2, and the first some to train on"
+        raise OptionError(f"test={test} of {count} rows is {tested} for {folds} folds: {why}")
     borders = _borders(None if groups is None else _labels(groups, count), count)
     ends = [count - tested + round(tested * fold / folds) for fold in range(folds)]
     starts = [_nearest(borders, end, "test", test) for end in ends] + [count]
     if any(later <= earlier for earlier, later in pairwise(starts)):
-        raise OptionError(
-            f"groups are too large for {folds} folds, one of which has nothing to test on: take fewer folds"
-        )
+        raise OptionError(f"groups are too large for {folds} folds, of which one tests on nothing: take fewer folds")
     return [_before(start, end, borders, choose, gap) for start, end in pairwise(starts)]
 
 

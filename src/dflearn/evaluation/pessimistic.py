@@ -71,9 +71,7 @@ def furthest_optimal(
     It may be UNBOUNDED; `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
     """
     if program.Q is not None and program.is_integer:
-        raise OptionError(
-            f"the worst optimal decision is not known for {program!r}, whose objective is quadratic over integers"
-        )
+        raise OptionError(f"the worst optimal decision is unknown for {program!r}, quadratic over integers")
     if instance is not None and instance.q is not None:
         raise OptionError("the worst optimal decision is not known where instances have a q: give Q to the program")
     count = predicted.shape[0]

@@ -285,9 +285,7 @@ class Evaluation:
         """Warnings for the reader of these metrics."""
         notes, count = [], len(self.ids)
         if self.weights is not None:
-            notes.append(
-                f"the {count} instances have weights, and weigh as much as {self.effective_count:.4g} equal ones"
-            )
+            notes.append(f"the {count} instances have weights, worth {self.effective_count:.4g} equal ones")
         if lost := int(self.infeasible.sum()):
             notes.append(
                 f"{lost} of {count} decisions are infeasible once the truth is known, and no recourse helps: means are infinite; "
@@ -374,13 +372,9 @@ def evaluate(
         task = replace(task, solver=solver)
     settles = task.program is not None and recourse_of(task.program) is not None
     if pessimistic and settles:
-        raise OptionError(
-            f"the pessimistic regret is not known for {task.name}, whose decisions are settled once the truth is known"
-        )
+        raise OptionError(f"the pessimistic regret is unknown for {task.name}, which has recourse")
     if pessimistic and task.program is None:
-        raise OptionError(
-            f"the pessimistic regret asks the program for its worst optimal decision, and {task.solver!r} knows no program"
-        )
+        raise OptionError(f"the pessimistic regret needs a program, and {task.solver!r} knows none")
     predicted = _predicted(predictor, dataset, task)
 
     def decide(y: Tensor) -> Tensor:

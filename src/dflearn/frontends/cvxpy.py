@@ -269,9 +269,7 @@ def _quadratic(stuffed: Any, size: int, sign: float) -> sp.csr_array | None:
     n = stuffed.x.size
     tensor = sp.csc_array(stuffed.P)
     if tensor[:, :-1].count_nonzero():
-        raise ProgramError(
-            "a parameter stands in the quadratic part of the objective; all instances share Q, so it must be a constant there"
-        )
+        raise ProgramError("a parameter stands in the quadratic part; all instances share Q, so it must be a constant")
     entries = sp.coo_array(tensor[:, [-1]])
     place = entries.coords[0]
     return sign * sp.csr_array((entries.data, (place % n, place // n)), shape=(size, size))

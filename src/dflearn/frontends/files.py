@@ -77,15 +77,12 @@ def _screen_mps(path: Path) -> None:
                 raise ProgramError(f"{place}write {words[0]} {words[1][:3]}, which HiGHS understands on this line")
         elif section == "COLUMNS" and line and line[0] != "*":
             variable, *pairs = line.split() or [""]  # of a row and a coefficient
-            spaces |= (
-                len(pairs) % 2 == 1 and pairs[0].upper() != "'MARKER'" and not any(one.startswith("$") for one in pairs)
-            )
+            comment = any(one.startswith("$") for one in pairs)
+            spaces |= len(pairs) % 2 == 1 and pairs[0].upper() != "'MARKER'" and not comment
             for row, value in zip(pairs[::2], pairs[1::2], strict=False):
                 if NAN.fullmatch(value):
-                    raise ProgramError(
-                        f"{place}the coefficient of variable {variable!r} in row {row!r} is NaN, not a number: fill it in, "
-                        "or leave it out"
-                    )
+                    where = f"variable {variable!r} in row {row!r}"
+                    raise ProgramError(f"{place}the coefficient of {where} is NaN: fill it in, or leave it out")
     if spaces:
         _can_be_read(path)
 
@@ -106,10 +103,8 @@ def _screen_lp(path: Path) -> None:
     for number, line in enumerate(lines_of(path), 1):
         text, place = line.partition("\\")[0], f"{path}, line {number}: "
         if "nan" in text.lower() and (found := NAN_IN_LP.search(text)):
-            raise ProgramError(
-                f"{place}{found[1]!r} is read as the coefficient NaN, not a number: fill it in, or rename what "
-                "begins with these letters"
-            )
+            how = "fill it in, or rename what begins with these letters"
+            raise ProgramError(f"{place}{found[1]!r} is read as the coefficient NaN, not a number: {how}")
         for word in WORD.findall(text) if "inf" in text.lower() else ():
             if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
                 raise ProgramError(
@@ -117,9 +112,7 @@ def _screen_lp(path: Path) -> None:
                     "another name, or save the model as MPS"
                 )
         if found := TWO_FACTORS.search(text):
-            raise ProgramError(
-                f"{place}{found[1]!r} has a number before a factor, of which HiGHS makes a constant: multiply them"
-            )
+            raise ProgramError(f"{place}{found[1]!r} is two factors, of which HiGHS makes a constant: multiply them")
 
 
 def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upper: Sequence[float]) -> None:
@@ -133,9 +126,7 @@ def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upp
             binary.update(text.split())
     for name, low, high in zip(names, lower, upper, strict=True):
         if name in binary and (low < 0 or high > 1):
-            raise ProgramError(
-                f"{path}: the binary variable {name!r} has the bounds {low:g} and {high:g}: which is it?"
-            )
+            raise ProgramError(f"{path}: binary variable {name!r} has the bounds {low:g} and {high:g}: which is it?")
 
 
 def from_mps(

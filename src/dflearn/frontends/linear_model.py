@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
-SEMI_CONTINUOUS = (
-    "semi-continuous, which a Program cannot say; write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
-)
+SEMI_CONTINUOUS = "semi-continuous: write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
 CROSSING = 1e-12  # relative to their size: limits that cross by no more are meant to be equal, 0.3/3 < 0.1
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
 
@@ -270,9 +268,8 @@ def as_instances(programs: Sequence[Program]) -> tuple[Program, Instance]:
     for number, held in enumerate(shared):
         differing = [name for name in {**shared[0], **held} if not _same(shared[0].get(name), held.get(name))]
         if differing:
-            raise ProgramError(
-                f"programs 0 and {number} differ in {differing[0]}; instances may differ in b, h, lower, upper, d and q only"
-            )
+            may = "instances may differ in b, h, lower, upper, d and q only"
+            raise ProgramError(f"programs 0 and {number} differ in {differing[0]}; {may}")
     sides = ("b", "h", "lower", "upper", "d")
     values = {name: np.stack([getattr(program, name) for program in programs]) for name in sides}
     return first, Instance(**{name: torch.tensor(rows) for name, rows in values.items() if (rows != rows[:1]).any()})

@@ -43,9 +43,7 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     _check_components(model)
     objectives = list(model.component_data_objects(pyomo.Objective, active=True))
     if len(objectives) != 1:
-        raise ProgramError(
-            f"the model has {len(objectives)} active objectives; a Program has one: deactivate the others"
-        )
+        raise ProgramError(f"the model has {len(objectives)} active objectives; a Program has one: deactivate others")
     columns = _Columns(model)
     parameters = _parameters(costs)
     predicted = {id(parameter) for parameter in parameters}
@@ -162,9 +160,8 @@ class _Objective:
                 self.quadratic.append((columns.index(one), columns.index(other), value))
                 continue
             if None not in pair:
-                raise ProgramError(
-                    f"the objective {objective.name} is quadratic in the predicted parameters; {REFORMULATE}"
-                )
+                what = "quadratic in the predicted parameters"
+                raise ProgramError(f"the objective {objective.name} is {what}; {REFORMULATE}")
             k, variable = (pair[1], one) if pair[0] is None else (pair[0], other)
             assert k is not None
             self.predicted.append((columns.index(variable), k, value))

@@ -138,9 +138,7 @@ def _bounds(bounds: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         pairs = np.array((0, None) if bounds is None else bounds, dtype=np.float64)  # None becomes NaN
         pairs = np.broadcast_to(pairs, (n, 2))
     except (TypeError, ValueError) as error:
-        raise ProgramError(
-            f"bounds is one pair (low, high), or one for each of the {n} variables; got {bounds!r}"
-        ) from error
+        raise ProgramError(f"bounds is one pair (low, high), or one for each variable; got {bounds!r}") from error
     lower, upper = pairs.T
     return np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
 
@@ -162,6 +160,5 @@ def _constraints(constraints: Any) -> list[Any]:
     try:
         return [part if isinstance(part, LinearConstraint) else LinearConstraint(*part) for part in parts]
     except (TypeError, ValueError) as error:
-        raise ProgramError(
-            f"constraints is a LinearConstraint, a tuple (A, lb, ub), or a list of these; got {constraints!r}"
-        ) from error
+        kind = "a LinearConstraint, a tuple (A, lb, ub), or a list of these"
+        raise ProgramError(f"constraints is {kind}; got {constraints!r}") from error

@@ -75,9 +75,8 @@ class Problem(Decides):
     def task(self) -> DecisionTask:
         """What is decided, for `fit`, `evaluate` and all others."""
         floor = self.expected_costs if self.has_floor else None
-        return DecisionTask(
-            self.program.objective, self.solver(), self.relaxed_solver(), self.program, floor, self.name
-        )
+        solvers = self.solver(), self.relaxed_solver()
+        return DecisionTask(self.program.objective, *solvers, self.program, floor, self.name)
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -109,10 +108,8 @@ class Problem(Decides):
             raise OptionError(f"count must not be negative, got {count}")
         if not dtype.is_floating_point:
             raise OptionError(f"dtype must be a floating-point one, got {dtype}")
-        features, costs = self._instances(count, seed)
-        return DecisionDataset(
-            torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype), origin=self.origin
-        )
+        features, costs = (torch.as_tensor(part, dtype=dtype) for part in self._instances(count, seed))
+        return DecisionDataset(features, costs, origin=self.origin)
 
     @property
     def recorded(self) -> dict[str, Any]:

@@ -116,9 +116,8 @@ def synthetic_energy_days(days: int = 789, seed: int = 0) -> EnergyDays:
     season = np.cos(2 * math.pi * (day - 15) / 365)
     rhythm = np.exp(-(((slot - 36) / 5) ** 2)) + 0.6 * np.exp(-(((slot - 18) / 8) ** 2))
     weekend = (day % 7 >= 5).astype(float)
-    wind = np.clip(
-        540 + 400 * np.cumsum(rng.normal(0, 0.15, (days, SLOTS)), axis=1) + rng.normal(0, 300, (days, 1)), 0, 1700
-    )
+    drift = 400 * np.cumsum(rng.normal(0, 0.15, (days, SLOTS)), axis=1)
+    wind = np.clip(540 + drift + rng.normal(0, 300, (days, 1)), 0, 1700)
     load = 3000 + 400 * season + 1500 * rhythm - 350 * weekend + rng.normal(0, 100, (days, SLOTS))
     tight = np.clip((load - wind - 1500) / 3000, 0, None)
     expected = 30 + 60 * tight**2
@@ -276,9 +275,7 @@ class KnapsackByCapacity:
 
     def __post_init__(self) -> None:
         if any(weight != int(weight) or weight < 0 for weight in (*self.weights, self.capacity)):
-            raise ProgramError(
-                "dynamic programming over the capacity needs weights and a capacity that are whole numbers"
-            )
+            raise ProgramError("dynamic programming over the capacity needs weights and a capacity in integers")
 
     def __call__(self, c: np.ndarray) -> np.ndarray:
         count, n = c.shape

@@ -169,9 +169,8 @@ class Portfolio(PolynomialProblem):
         return {"B": B, "L": rng.uniform(-0.0025 * self.noise, 0.0025 * self.noise, (self.assets, FACTORS))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        risk = Quadratic(
-            np.sqrt(self.aversion) * structure["L"].T, np.full(self.assets, self.aversion * (0.01 * self.noise) ** 2)
-        )
+        own = np.full(self.assets, self.aversion * (0.01 * self.noise) ** 2)
+        risk = Quadratic(np.sqrt(self.aversion) * structure["L"].T, own)
         S, name = -sp.eye_array(self.assets), self.name
         return Program(A=np.ones((1, self.assets)), b=[1.0], S=S, Q=risk, sense="maximize", name=name)
 

@@ -226,9 +226,7 @@ class Study:
         for name, among in {"parameters": "methods", "tuning": "methods", "options": "problems"}.items():
             strangers = sorted(set(getattr(self, name)) - set(getattr(self, among)))
             if strangers:
-                raise OptionError(
-                    f"{name} are given for {', '.join(strangers)}, which is not among the {among}: add it there"
-                )
+                raise OptionError(f"{name} are given for {', '.join(strangers)}, not among the {among}: add it there")
 
     def runs(self) -> list[RunConfig]:
         """Each run once, problem by problem and seed by seed, so that a problem's labels are computed once and early."""

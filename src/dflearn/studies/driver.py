@@ -150,9 +150,7 @@ def complete(study: Study, path: str | Path, executor: Executor | None = None) -
 class Prior:
     """What is known before anything was measured."""
 
-    epoch: Mapping[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # (problem, method) → published seconds per epoch
+    epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (problem, method) → published s/epoch
     solve: Mapping[str, float] = field(default_factory=dict)  # problem → seconds of an exact solve of one instance
 
 

@@ -6,7 +6,7 @@ an entry point of the group `dflearn.methods` that names a module; the first loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -216,7 +216,7 @@ def load_plugins() -> None:
 
 
 def resolve_parameters(
-    method: str, problem: str, given: Mapping[str, Plain], tuning: Mapping[str, Any]
+    method: str, problem: str, given: Mapping[str, Plain], tuning: Iterable[str]
 ) -> dict[str, Plain]:
     """The method's parameters for that problem, with the `given` values. tuning: names that must be parameters, too."""
     own = method_named(method).parameters(problem)

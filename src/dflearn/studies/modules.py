@@ -37,9 +37,7 @@ def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
             raise OptionError(f"the study imports {name!r}{why}") from error
         wanted = Path(folder or "").resolve() / f"{name.replace('.', '/')}.py"
         if folder is not None and wanted.exists() and Path(str(module.__file__)).resolve() != wanted:
-            raise OptionError(
-                f"the study imports {name!r}, and {module.__file__} has that name too: rename one of them"
-            )
+            raise OptionError(f"the study imports {name!r}, and {module.__file__} has that name too: rename one")
 
 
 def sources(names: Iterable[str]) -> dict[str, str]:
@@ -79,9 +77,7 @@ def install(texts: Mapping[str, str]) -> None:
 def _install(texts: tuple[tuple[str, str], ...]) -> None:
     for name, _ in texts:
         if PurePath(name).is_absolute() or ".." in PurePath(name).parts or PurePath(name).suffix != ".py":
-            raise DataError(
-                f"a module of the study is called {name!r}, which is no .py file inside of its folder: rename it"
-            )
+            raise DataError(f"the study's module {name!r} is no .py file inside of its folder: rename it")
     folder = Path(tempfile.mkdtemp(prefix="dflearn-modules-"))  # private, under a name that nobody can guess
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, text in texts:

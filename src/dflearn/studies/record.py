@@ -83,9 +83,8 @@ class Record:
     def from_dict(cls, content: Mapping[str, Any]) -> Record:
         """The inverse of `as_dict`, for any results version; the caller checks `key` and `results_version`."""
         packed = {name: kind for name, kind in ARRAYS.items() if name in content}
-        arrays: dict[str, Any] = {
-            name: np.frombuffer(base64.b64decode(content[name]), kind) for name, kind in packed.items()
-        }
+        bytes_of = lambda name: base64.b64decode(content[name])  # noqa: E731
+        arrays: dict[str, Any] = {name: np.frombuffer(bytes_of(name), kind) for name, kind in packed.items()}
         if len({len(array) for array in arrays.values()}) > 1:
             raise DataError("its arrays have different lengths")
         given = {name: content[name] for name in PLAIN if name in content} | {

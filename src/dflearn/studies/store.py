@@ -79,9 +79,7 @@ class Store(AbstractContextManager["Store"]):
             self.connection.execute("PRAGMA synchronous = FULL")
             (version,) = self.connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, FORMAT):
-                raise DataError(
-                    f"{self.path} was written by another dflearn (format {version}): update dflearn, or name another file"
-                )
+                raise DataError(f"{self.path} is of another dflearn (format {version}): update, or name another file")
             size = os.path.getsize(self.path) if self.path.exists() else 0  # ":memory:" is no file
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * size))
             kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"

@@ -317,8 +317,7 @@ def _check_gradient(case: _Case, step: float) -> None:
         error = torch.where(smooth, (slope - wanted).abs(), 0.0)
         i, j = divmod(int(error.argmax()), y.shape[-1])
         assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
-            f"the gradient of instance {i} in cost {j} is {float(slope[i, j]):.6g}, "
-            f"but differences give {float(wanted[i, j]):.6g}"
+            f"the gradient of instance {i} in cost {j} is {slope[i, j]:.6g}, but differences give {wanted[i, j]:.6g}"
         )
 
 

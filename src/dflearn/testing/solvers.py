@@ -206,9 +206,7 @@ def _check_starts(solver: Solver, y: Tensor, answer: Solution, tolerance: float)
     """A start comes back if one was passed; it changes no objective, whatever it was the start of."""
     start = solver.no_start(len(y))
     if start is None:
-        assert refusal(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), (
-            "a start is taken, though none is declared"
-        )
+        assert refusal(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), "a start is taken, none is declared"
         return
     moved = 1.05 * y.flip(0)
     cold = solver.solve(moved)
@@ -227,9 +225,7 @@ def _check_repeats(solver: Solver, y: Tensor, answer: Solution) -> None:
     for what, other in (("solving again", solver), *copies(solver)):
         assert torch.equal(other.solve(y).decision, answer.decision), f"{what} changes the decision"
         assert other.identity == solver.identity, f"{what} changes the identity"
-    assert torch.equal(solver.solve(y.flip(0)).decision.flip(0), answer.decision), (
-        "the order of the batch changes decisions"
-    )
+    assert torch.equal(solver.solve(y.flip(0)).decision.flip(0), answer.decision), "the batch's order changes decisions"
     for i in range(len(y)):
         assert torch.equal(solver.solve(y[i]).decision, answer.decision[i]), f"instance {i} alone has another decision"
 
@@ -333,11 +329,8 @@ def copies(thing: Any) -> Iterator[tuple[str, Any]]:
 
 def check_fields(solution: Solution, batch: torch.Size, n: int) -> None:
     """The fields of an answer have their shapes and dtypes."""
-    assert solution.decision.shape == (*batch, n), (
-        f"decisions have shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
-    )
+    assert solution.decision.shape == (*batch, n), f"shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
     for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
         value = getattr(solution, name)
-        assert (value.dtype, value.shape) == (dtype, batch), (
-            f"{name} is {value.dtype} {tuple(value.shape)}, wanted {dtype} {tuple(batch)}"
-        )
+        found, wanted = (value.dtype, value.shape), (dtype, batch)
+        assert found == wanted, f"{name} is {found}, wanted {wanted}"

@@ -83,9 +83,7 @@ class Anneal(Callback):
         for name in self.schedules:
             if not any(name in layer.annealed for layer in layers):
                 known = sorted({number for layer in layers for number in layer.annealed})
-                raise OptionError(
-                    f"no layer of this loss has a {name!r} to anneal; they have: {', '.join(known) or 'none'}"
-                )
+                raise OptionError(f"no layer of this loss has a {name!r} to anneal, only {', '.join(known) or 'none'}")
         self._set(run)
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
@@ -144,13 +142,9 @@ def restore(callbacks: Sequence[Callback], run: Run, states: dict[str, Any]) -> 
                 keyed[key].load_state_dict(state)
         lost = sorted(key for key, state in states.items() if state and key not in keyed)
     except UNREADABLE as error:
-        raise CheckpointError(
-            f"the checkpoint's callbacks do not fit this run: {error}; delete it to start afresh"
-        ) from error
+        raise CheckpointError(f"the checkpoint's callbacks do not fit: {error}; delete it to start afresh") from error
     if lost:
-        run.note(
-            f"the checkpoint holds the state of callbacks that are not there now, by place and class: {', '.join(lost)}"
-        )
+        run.note(f"the checkpoint holds the state of callbacks that are not there now: {', '.join(lost)}")
 
 
 def _keyed(callbacks: Sequence[Callback]) -> dict[str, Callback]:

@@ -57,7 +57,7 @@ def load(
             _check_tensors(content)
     except Exception as error:  # whatever bytes may do to zipfile and pickle
         raise CheckpointError(
-            f"{path} cannot be read as a checkpoint: {error}; name another file, or delete it to start afresh"
+            f"{path} cannot be read: {error}; name another file, or delete it to start afresh"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a {FORMAT!r}; name another file")
@@ -70,9 +70,7 @@ def load(
         if _compared(name, held.get(name), scheduled) != _compared(name, config.get(name), scheduled)
     ]
     if differences:
-        raise CheckpointError(
-            f"{path} belongs to another run; " + "; ".join(differences) + ". Name another file, or delete this one"
-        )
+        raise CheckpointError(f"{path} is of another run; " + "; ".join(differences) + ". Name another, or delete it")
     return content
 
 

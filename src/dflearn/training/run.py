@@ -59,9 +59,7 @@ class FitOptions:
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
-            raise OptionError(
-                f"need epochs >= 0, batch_size >= 1, lr > 0; got {self.epochs}, {self.batch_size}, {self.lr}"
-            )
+            raise OptionError(f"epochs >= 0, batch_size >= 1, lr > 0; got {self.epochs}, {self.batch_size}, {self.lr}")
         if self.early_stopping is not None and self.early_stopping < 1:
             raise OptionError(f"early_stopping is a number of epochs, at least 1; got {self.early_stopping}")
         if self.keep not in ("last", "best"):
@@ -386,9 +384,7 @@ class Run:
     def _go_back(self, path: str | os.PathLike[str], content: dict[str, Any]) -> None:
         """Take the state of the run from what a checkpoint holds."""
         if content["epoch"] > self.settings.epochs:
-            raise CheckpointError(
-                f"{path} has {content['epoch']} epochs, more than the {self.settings.epochs} asked for"
-            )
+            raise CheckpointError(f"{path} has {content['epoch']} epochs, more than these {self.settings.epochs}")
         self.epoch = content["epoch"]
         phase, begun = content["phase"]
         if phase:
@@ -417,9 +413,7 @@ class Run:
         if not isinstance(self.epoch, int) or not isinstance(self.history.stopped, str | None):
             raise CheckpointError(f"{path} does not say how far its run came; delete it to start afresh")
         if self.history.stopped == "callback" and self.epoch < self.settings.epochs:
-            self.note(
-                f"a callback ended this run after epoch {self.epoch}, so it is not trained on: to go on, name another file"
-            )
+            self.note(f"a callback ended this run after epoch {self.epoch}: to go on, name another file")
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)

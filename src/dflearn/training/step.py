@@ -66,8 +66,7 @@ def diagnose(
         what = "the gradient is not finite, though the loss is"
         why = "The layer's or the model's derivative fails here: smooth more (a larger mu or sigma), or lower lr."
     return DivergenceError(
-        f"epoch {epoch}, step {step}: {what}. Instances: {ids_of(batch, bad)}. {why} "
-        "The model holds the last weights that were finite."
+        f"epoch {epoch}, step {step}: {what}. Instances: {ids_of(batch, bad)}. {why} The model holds its last finite weights."
     )
 
 
@@ -263,8 +262,7 @@ def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = "a class: make one" if isinstance(model, type) else f"a {type(model).__name__}: write it as a module"
         raise OptionError(
-            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: "
-            "dflearn.models.Linear(features, costs)"
+            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: dflearn.models.Linear"
         )
 
 
@@ -297,8 +295,7 @@ def make_optimizer(
     optimizer = OPTIMIZERS.get(optimizer, optimizer) if isinstance(optimizer, str) else optimizer
     if not callable(optimizer):
         raise OptionError(
-            f"optimizer is one of {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got "
-            f"{optimizer!r}"
+            f"optimizer is {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got {optimizer!r}"
         )
     trained = list(parameters)
     if not trained:

@@ -131,10 +131,7 @@ class Validation:
         """w* in float64 `(count, n)`: the data's decisions, or the solver's where there are none or they are not feasible."""
         data = self.data.batch()
         if data.costs is None:
-            raise DataError(
-                "the validation regret needs true costs, and the validation set holds none; "
-                "without `problem` a run is judged by its loss"
-            )
+            raise DataError("the validation regret needs true costs; without `problem` a run is judged by its loss")
         if self.data.decisions is not None:
             labels = self.data.decisions.double()
             program = solver.program
