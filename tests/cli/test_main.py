@@ -116,10 +116,7 @@ def test_errors_are_one_line_on_stderr(data: Path, tmp_path: Path, capsys: Outpu
         (["label", str(short), *KNAPSACK, "--out", str(out)], "short.csv"),
         (["label", str(data), "--problem", "KP-13", "--out", str(out)], "come from KP-12 with seed 3"),
         (["evaluate", str(short), "--data", str(data), *KNAPSACK], "(15, 12)"),
-        (
-            ["evaluate", str(tmp_path / "p.npz"), "--data", str(data), *KNAPSACK],
-            "1 ids that the data lack, as 99",
-        ),
+        (["evaluate", str(tmp_path / "p.npz"), "--data", str(data), *KNAPSACK], "1 ids that the data lack, as 99"),
     ):
         assert main(command) == 1
         seen = capsys.readouterr()

@@ -40,9 +40,6 @@ def assert_equal(first: DecisionDataset, second: DecisionDataset) -> None:
         assert torch.equal(value, other[name]), name
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -79,9 +76,6 @@ def test_costs_decisions_and_instances_may_be_missing() -> None:
     assert data.batch([0, 2]).costs is None
     with pytest.raises(DataError, match="holds no decisions"):
         data.batch().require("decisions")
-
-
-# -- parts ----------------------------------------------------------------------------------------------------------
 
 
 def test_indexing_takes_the_same_rows_of_everything() -> None:
@@ -129,9 +123,6 @@ def test_a_split_that_leaves_a_part_empty_is_refused(test: float, validation: fl
         dataset().split(0, test=test, validation=validation)
 
 
-# -- data loaders ---------------------------------------------------------------------------------------------------
-
-
 def test_collate_stacks_single_instances() -> None:
     data = dataset()
     batch, whole = collate([data[i] for i in (4, 0)]), data[[4, 0]]
@@ -141,9 +132,6 @@ def test_collate_stacks_single_instances() -> None:
     assert batch.instance.h is None
     with pytest.raises(DataError, match="others lack"):
         collate([data[0], Batch(data.features[0])])
-
-
-# -- files ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -213,9 +201,6 @@ def test_a_file_that_would_unpack_to_gigabytes_is_refused_unread(tmp_path: Path)
     np.savez_compressed(path, format=FORMAT, version=1, features=np.zeros((2**12, 2**12 + 1)))
     with pytest.raises(DataError, match=r"its \d+ bytes would unpack to more than \d+.*with another tool"):
         DecisionDataset.load(path)
-
-
-# -- weights --------------------------------------------------------------------------------------------------------
 
 
 def test_weights_go_wherever_the_data_go(tmp_path: Path) -> None:

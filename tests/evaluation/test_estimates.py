@@ -101,9 +101,6 @@ def test_instances_of_no_weight_are_not_there() -> None:
     assert product == pytest.approx(estimates.batched_product(values[:30], 1 / values[:30], 32, 0.95), rel=1e-6)
 
 
-# -- blocks ---------------------------------------------------------------------------------------------------------
-
-
 def autoregression(rng: np.random.RandomState, count: int, phi: float) -> np.ndarray:
     values = np.empty(count)
     values[0] = rng.normal() / np.sqrt(1 - phi**2)
@@ -124,9 +121,6 @@ def test_blocks_have_the_error_of_an_autoregression() -> None:
     closed = 1 / ((1 - phi) * np.sqrt(count))
     assert np.mean(widths[block]) == pytest.approx(closed, rel=0.12)
     assert np.mean(widths[1]) == pytest.approx(closed / np.sqrt((1 + phi) / (1 - phi)), rel=0.05)  # as if independent
-
-
-# -- pooling and verdicts -------------------------------------------------------------------------------------------
 
 
 def judged(regrets: np.ndarray, ids: np.ndarray | None = None, optima: np.ndarray | None = None) -> Evaluation:

@@ -107,9 +107,6 @@ def test_negative_regrets_are_counted_never_clipped() -> None:
     assert "1 of 3 regrets are negative, the most by -1: the decisions of the data are not optimal" in found.summary()
 
 
-# -- intervals ------------------------------------------------------------------------------------------------------
-
-
 def test_intervals_are_no_narrower_than_students_and_follow_the_skewness() -> None:
     found = example(400)
     ratios = found.regrets / found.optima
@@ -176,9 +173,6 @@ def test_intervals_of_few_or_no_instances() -> None:
     wide, narrow = example(50, confidence=0.99), example(50, confidence=0.5)
     for name in narrow.metrics:
         assert wide.metrics[name].low < narrow.metrics[name].low < narrow.metrics[name].high < wide.metrics[name].high
-
-
-# -- pessimistic regret ---------------------------------------------------------------------------------------------
 
 
 def test_pessimistic_breaks_ties_against_the_prediction() -> None:
@@ -258,9 +252,6 @@ def test_pessimistic_against_enumeration(seed: int) -> None:
         assert -found.optima[i] == pytest.approx(true.min())
         assert found.pessimistic_regrets[i] == pytest.approx(true[tied].max() - true.min(), abs=1e-4)
     assert tied.sum() >= 1
-
-
-# -- predictors, problems, labels -----------------------------------------------------------------------------------
 
 
 class Noisy(nn.Module):
@@ -344,9 +335,6 @@ def test_what_cannot_be_judged_is_refused() -> None:
     infeasible = Program(A=np.ones((1, 2)), b=[3], upper=1)
     with pytest.raises(SolverError, match=r"id 0 is INFEASIBLE \(and \d+ more: id 1, id 2"):
         evaluate(PREDICTED, infeasible, dataset(COSTS))
-
-
-# -- compare and print ----------------------------------------------------------------------------------------------
 
 
 def test_compare_by_hand_and_against_scipy() -> None:

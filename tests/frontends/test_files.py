@@ -127,9 +127,6 @@ def test_compressed_file(plan: Path) -> None:
     assert dfl.from_mps(packed).fingerprint == dfl.from_mps(plan).fingerprint
 
 
-# -- NaN, which HiGHS leaves out without a word -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", ["nan", "NaN", "-nan", "nan(0x1)"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_nan_in_a_matrix_is_refused_with_its_place(number: str, packed: bool, tmp_path: Path) -> None:
@@ -159,8 +156,6 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     with pytest.raises(dfl.errors.ProgramError, match="cannot be read"):
         dfl.from_mps(path)
 
-
-# -- predicted right-hand sides --------------------------------------------------------------------------------------
 
 ROWS = """maximize
  profit: 3 x + 2 y + 1 z - 9 s

@@ -90,9 +90,6 @@ def test_refused(make: Any, message: str) -> None:
         dfl.from_pyepo(make())
 
 
-# -- the other way ------------------------------------------------------------------------------------------------
-
-
 def facilities() -> dfl.Program:
     """S and d: open one of two places at known costs, serve two customers; a cost may enter two variables."""
     return dfl.Program(

@@ -54,10 +54,7 @@ def check(program: Program, sign: float = 1.0) -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [
-        "QUADOBJ\n    x  x  2\n    x  y  3\n    y  y  8",
-        "QMATRIX\n    x  x  2\n    x  y  3\n    y  x  3\n    y  y  8",
-    ],
+    ["QUADOBJ\n    x  x  2\n    x  y  3\n    y  y  8", "QMATRIX\n    x  x  2\n    x  y  3\n    y  x  3\n    y  y  8"],
 )
 def test_mps(section: str, tmp_path: Path) -> None:
     path = tmp_path / "portfolio.mps"

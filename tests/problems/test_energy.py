@@ -118,14 +118,8 @@ def test_the_days_are_those_of_the_file_in_their_order(file: Path, monkeypatch: 
     assert found.floor_regrets is None
 
 
-# -- scheduling --------------------------------------------------------------------------------------------------------
-
 TINY = Scheduling(
-    tasks=(
-        Job(2, 0, 6, 10.0, (3.0, 1.0)),
-        Job(3, 1, 6, 5.0, (2.0, 2.0)),
-        Job(1, 0, 4, 20.0, (4.0, 0.0)),
-    ),
+    tasks=(Job(2, 0, 6, 10.0, (3.0, 1.0)), Job(3, 1, 6, 5.0, (2.0, 2.0)), Job(1, 0, 4, 20.0, (4.0, 0.0))),
     capacities=((5.0, 2.0), (4.0, 3.0)),
     slots=6,
     minutes=60,

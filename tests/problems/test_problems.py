@@ -28,7 +28,7 @@ from dflearn.problems import (
     problem_of_origin,
 )
 from dflearn.problems.base import integral_of_ceiling
-from dflearn.problems.paths import COSTS, CheapestWay
+from dflearn.problems.paths import CheapestWay
 from dflearn.problems.registry import ProblemForm
 from dflearn.studies.models import make_model
 from dflearn.testing.problems import check_problem
@@ -114,9 +114,6 @@ def test_each_problem_knows_its_best_solvers(problem: Problem, solver: str, rela
     assert type(problem.relaxed_solver()).__name__ == relaxed_solver
 
 
-# -- data -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def pyepo_data():  # type: ignore[no-untyped-def]
     import warnings
@@ -189,9 +186,6 @@ def test_capacity_is_the_floor_of_the_share(share: float, items: int, capacity: 
     assert Knapsack(items, capacity_share=share).program.h.tolist() == [capacity, capacity]
 
 
-# -- E[y | x] -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("noise", "degree"), [(0.0, 2), (0.3, 1), (0.5, 6), (1.2, 5)])
 @pytest.mark.parametrize("kind", ["SP-3", "KP-20", "CFL-4x3", "TopK-6x2"])
 def test_expected_costs_are_the_integral_over_the_noise(kind: str, noise: float, degree: int) -> None:
@@ -216,9 +210,6 @@ def test_integral_of_ceiling() -> None:
     np.testing.assert_allclose(integral_of_ceiling(low, high), by_hand, rtol=1e-12)
     far = 1e9 + 0.5
     assert integral_of_ceiling(np.array(far), np.array(far + 1)) == 0.5 * (1e9 + 1) + 0.5 * (1e9 + 2)
-
-
-# -- names and configuration ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*PROBLEMS, "SP-4x6", "KP-50x3", "CFL-20x4", "TopK-20x3"])
@@ -303,18 +294,6 @@ def test_negative_costs_count_as_zero_and_ways_stay_ways() -> None:
         into[:, head] += w[:, arc]
     assert into.max() == 1  # no tile is entered twice
     assert np.array_equal(w, CheapestWay(4)(np.maximum(c, 0)))
-
-
-def test_without_noise_the_colour_tells_the_cost() -> None:
-    problem = Terrain(4, pixels=2, noise=0.0, grain=0.0)
-    data = problem.generate(3, dtype=torch.float64)
-    colours = data.features.reshape(3, 3, 4, 2, 4, 2)
-    assert float((colours - colours[:, :, :, :1, :, :1]).abs().max()) == 0  # a tile has one colour
-    seen = colours[:, :, :, 0, :, 0].reshape(3, 3, 16).permute(0, 2, 1).reshape(48, 3)
-    costs = data.batch().require("costs").reshape(48)
-    assert set(costs.tolist()) == set(COSTS.tolist())
-    same = (seen[:, None] == seen[None]).all(-1)
-    assert torch.equal(same, costs[:, None] == costs[None])
 
 
 def test_the_model_of_tiles() -> None:

@@ -18,13 +18,7 @@ RIGHT = 1e-12
 CASES: dict[str, tuple[Program, list[float], dict[str, Any], list[float], list[float]]] = {
     "a simplex": (Program(A=[[1, 1, 1]], b=[1]), [2, 3, 4], {}, [1, 0, 0], [0, 1, 0]),
     "a knapsack": (Program(G=[[2, 1]], h=[2], upper=1), [-3, -2], {}, [0.5, 1], [1, 0]),
-    "a degenerate vertex": (
-        Program(G=[[1, 1], [1, 2], [2, 1]], h=[1, 1, 2], upper=1),
-        [-3, -1],
-        {},
-        [1, 0],
-        [0, 0.5],
-    ),
+    "a degenerate vertex": (Program(G=[[1, 1], [1, 2], [2, 1]], h=[1, 1, 2], upper=1), [-3, -1], {}, [1, 0], [0, 0.5]),
     "dependent rows": (Program(A=[[1, 1], [2, 2]], b=[1, 2]), [1, 3], {}, [1, 0], [0.5, 0.5]),
     "a penalty": (Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf]), [3, 2.9, 1e9], {}, [0, 1, 0], [1, 0, 0]),
     "a free variable": (Program(A=[[1, 1]], b=[1], lower=[-np.inf, 0]), [1, 1], {}, [-3, 4], [1, 1]),
@@ -39,13 +33,7 @@ CASES: dict[str, tuple[Program, list[float], dict[str, Any], list[float], list[f
         [1.1, 0.9],
     ),
     "norm, at zero": (Program(n=2), [-0.6, -0.7], {"mu": 1.0, "regularizer": "norm"}, [0, 0], [0.1, 0.1]),
-    "norm, not at zero": (
-        Program(n=2, upper=[3, 4]),
-        [-6, -8],
-        {"mu": 9.0, "regularizer": "norm"},
-        [3, 4],
-        [0, 0],
-    ),
+    "norm, not at zero": (Program(n=2, upper=[3, 4]), [-6, -8], {"mu": 9.0, "regularizer": "norm"}, [3, 4], [0, 0]),
 }
 
 

@@ -138,9 +138,6 @@ def test_a_function_needs_the_number_of_costs() -> None:
     assert regressor.decide(DATA.features.numpy()).shape == (24, P)
 
 
-# -- structure ------------------------------------------------------------------------------------------------------
-
-
 def test_instances_with_constraints_of_their_own_are_solved() -> None:
     """Oracles know one set of constraints. Where instances differ in theirs, HiGHS solves them."""
     few = Program(A=np.ones((1, 4)), b=[2], upper=1, name="two of four")
@@ -157,9 +154,6 @@ def test_instances_with_constraints_of_their_own_are_solved() -> None:
     assert regressor.solver_.identity == "TopK"
     decided = regressor.decide(X, by_row.instance.to(torch.float64))  # type: ignore[union-attr]
     np.testing.assert_allclose(decided.sum(1), [1, 2, 3, 1, 2, 3])
-
-
-# -- data -----------------------------------------------------------------------------------------------------------
 
 
 def test_data_of_torch_are_taken_where_they_leave_no_doubt() -> None:
@@ -203,9 +197,6 @@ def test_other_data_are_refused_with_what_to_do(data: Any, message: str) -> None
     ):
         with pytest.raises(DataError, match=message):
             take()
-
-
-# -- losses, models, optimizers, callbacks --------------------------------------------------------------------------
 
 
 def test_features_of_another_precision_than_the_weights() -> None:

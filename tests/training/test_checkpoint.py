@@ -200,9 +200,6 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert len(run(MSE(), path, 2)[1].rows) == 2
 
 
-# -- callbacks --------------------------------------------------------------------------------------------------------
-
-
 class Counts(Callback):
     """Remembers the losses it was told of, and how many times it was started."""
 
@@ -232,9 +229,6 @@ def test_the_state_of_a_callback_goes_on(tmp_path: Path) -> None:
     assert second.losses == history.column("loss")
     assert first.losses == history.column("loss")[2:]
     assert (first.started, second.started) == (1, 2)
-
-
-# -- compilation ------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_compiled_before_the_first_epoch_leaves_no_trace() -> None:

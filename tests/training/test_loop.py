@@ -67,9 +67,6 @@ def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
     assert regrets == pytest.approx([regrets[0]] * 3)
 
 
-# -- randomness -----------------------------------------------------------------------------------------------------
-
-
 class Dropout(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(Linear(FEATURES, 8), nn.Dropout(0.5), Linear(8, ITEMS))
@@ -87,9 +84,6 @@ def test_the_seed_decides_and_the_global_generator_does_not(make_model: type[nn.
         results.append(weights(model))
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
-
-
-# -- warm starts ----------------------------------------------------------------------------------------------------
 
 
 def test_each_instance_gets_its_own_start() -> None:
@@ -122,9 +116,6 @@ def test_each_instance_gets_its_own_start() -> None:
     torch.randperm(50, generator=generator)
     order = torch.randperm(50, generator=generator)
     torch.testing.assert_close(second, TRAIN.costs[order].double())
-
-
-# -- when to stop, and what to keep ---------------------------------------------------------------------------------
 
 
 class Snapshots(Callback):
@@ -246,9 +237,6 @@ def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weigh
     assert loss.layer.solves > 4
     assert found[0][1] == found[1][1]
     assert torch.equal(found[0][0], found[1][0])
-
-
-# -- what goes wrong ------------------------------------------------------------------------------------------------
 
 
 class Broken(MSE):

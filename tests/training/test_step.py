@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from dflearn.data import DecisionDataset
 from dflearn.layers import Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SPOPlus
 from dflearn.models import Linear
-from dflearn.program import Instance
 from dflearn.solvers.highs import HiGHS
 from dflearn.training import Callback, Run, fit
 from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
@@ -144,32 +142,3 @@ def test_the_gradient_of_a_row_is_that_of_all_parameters_that_move() -> None:
     history = fit(model, sce(), TRAIN, epochs=2, batch_size=len(TRAIN), callbacks=[Thaws()])
     whole = torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]).norm()
     assert history.rows[-1]["gradient"] == pytest.approx(float(whole), rel=1e-6)
-
-
-class Replaces(Callback):
-    """Another layer for each epoch, with half of the last one's μ."""
-
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-        assert isinstance(run.loss.layer, Smoothed)
-        run.loss.layer = Smoothed(RELAXED, mu=run.loss.layer.mu / 2)
-
-
-def test_a_checkpoint_holds_the_numbers_of_the_layer_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "run.pt"
-    fit(linear(), sce(), TRAIN, epochs=2, callbacks=[Replaces()], checkpoint=path)
-    assert torch.load(path)["annealed"] == {"0.layer": {"mu": 0.25}}
-
-
-@pytest.mark.parametrize("field", ["features", "h"])
-def test_data_may_be_learned(field: str) -> None:
-    def data() -> tuple[DecisionDataset, Tensor]:
-        learned = (TRAIN.features.clone() if field == "features" else torch.full((len(TRAIN), 1), 9.0)).requires_grad_()
-        held = {"features": learned} if field == "features" else {"instance": Instance(h=learned)}
-        return replace(TRAIN, **held), learned
-
-    model, (whole, moved) = linear(), data()
-    by_hand(model, sce(), whole, Adam([*model.parameters(), moved], lr=0.02))
-    own, learned = data()
-    result = trained(linear(), sce(), own, optimizer=lambda parameters, lr: Adam([*parameters, learned], lr=lr))
-    assert torch.equal(result[0], weights(model))
-    assert torch.equal(learned, moved)

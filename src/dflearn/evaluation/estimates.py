@@ -40,11 +40,7 @@ def mean(values: np.ndarray, confidence: float, weights: np.ndarray | None = Non
 
 
 def ratio_of_sums(
-    numerator: np.ndarray,
-    denominator: np.ndarray,
-    confidence: float,
-    weights: np.ndarray | None = None,
-    block: int = 1,
+    numerator: np.ndarray, denominator: np.ndarray, confidence: float, weights: np.ndarray | None = None, block: int = 1
 ) -> Estimate:
     """R = Σ numerator / Σ denominator, all `(count,)`, with a studentized bootstrap interval; weights multiply both.
 
@@ -92,11 +88,7 @@ def share(hits: np.ndarray, confidence: float, weights: np.ndarray | None = None
 
 
 def batched_product(
-    regrets: np.ndarray,
-    inverses: np.ndarray,
-    batch_size: int,
-    confidence: float,
-    weights: np.ndarray | None = None,
+    regrets: np.ndarray, inverses: np.ndarray, batch_size: int, confidence: float, weights: np.ndarray | None = None
 ) -> Estimate:
     """Average over consecutive batches of mean(regrets) · mean(inverses), each batch weighted by its rows.
 

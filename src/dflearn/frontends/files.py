@@ -172,10 +172,7 @@ def from_lp(
 
 
 def read_model(
-    path: str | os.PathLike[str],
-    costs: Costs,
-    endings: Sequence[str] = (".mps", ".lp"),
-    recourse: Sequence[str] = (),
+    path: str | os.PathLike[str], costs: Costs, endings: Sequence[str] = (".mps", ".lp"), recourse: Sequence[str] = ()
 ) -> LinearModel:
     """The file with its rows by name, from which a `Program` is one call away."""
     path = Path(path)

@@ -199,11 +199,7 @@ class Starts:
 
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-OPTIMIZERS: dict[str, MakeOptimizer] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
+OPTIMIZERS: dict[str, MakeOptimizer] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 AnyLoss = Loss | Callable[[Tensor, Batch], Tensor]
 

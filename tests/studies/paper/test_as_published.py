@@ -90,9 +90,6 @@ def test_as_published_draws_from_its_state(kind: Kind) -> None:
     assert torch.equal(other(y), after)
 
 
-# -- the sparse kernel against the dense matrices ----------------------------------------------------------------------
-
-
 def both(problem: Any, y: Tensor, *options: Any, instance: Instance | None = None, **more: Any) -> list[Tensor]:
     """Decision and gradient of the sparse layer, then of the dense one, in float64 from the same starts."""
     found = []
@@ -182,9 +179,6 @@ def test_the_dense_jacobian_free_layer_is_the_same_iteration() -> None:
     w, wanted = ours(y), theirs(other)
     torch.testing.assert_close(w, wanted, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(slope(w, y), slope(wanted, other), rtol=1e-3, atol=1e-6)
-
-
-# -- CaVE --------------------------------------------------------------------------------------------------------------
 
 
 def example(name: str) -> tuple[CaVEAsPublished, Tensor, Tensor]:
