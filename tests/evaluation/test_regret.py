@@ -129,9 +129,7 @@ def test_intervals_of_what_is_never_negative_end_at_zero() -> None:
     assert estimates.mean(skewed, 0.95).low < 0
     assert found.metrics["mse"].low == found.metrics["absolute_regret"].low == found.metrics["ratio_of_sums"].low == 0
     assert found.metrics["mse"].high == estimates.mean(skewed, 0.95).high
-    inexact = example(
-        40, squared_errors=skewed, regrets=skewed - 1e-3
-    )  # a solver with a gap: regrets are taken as they are
+    inexact = example(40, squared_errors=skewed, regrets=skewed - 1e-3)  # by a solver with a gap
     assert inexact.metrics["mse"].low == 0 > inexact.metrics["absolute_regret"].low
 
 
@@ -237,9 +235,7 @@ def test_pessimistic_is_infinite_where_ties_are_unbounded() -> None:
 def test_pessimistic_against_enumeration(seed: int) -> None:
     """Small knapsacks with capacities and a known cost d per instance; integer predictions make many ties."""
     rng, n, count = np.random.RandomState(seed), 7, 12
-    program = Program(
-        G=rng.randint(1, 6, (2, n)), h=[9, 9], upper=1, S=-np.eye(n), integer=True, sense="maximize", name="small"
-    )
+    program = Program(G=rng.randint(1, 6, (2, n)), h=[9, 9], upper=1, S=-np.eye(n), integer=True, sense="maximize")
     h, d = rng.randint(6, 14, (count, 2)).astype(float), rng.randint(0, 2, (count, n)).astype(float)
     instance = Instance(h=torch.tensor(h), d=torch.tensor(d))
     y, guess = rng.uniform(1, 5, (count, n)), rng.randint(0, 3, (count, n)).astype(float)

@@ -21,9 +21,8 @@ def optimum(problem: Any) -> float:
 
 
 def precise(problem: Any) -> dict[str, float]:
-    return (
-        {"MIPGap": 0} if problem.is_mixed_integer() else {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-    )
+    tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+    return {"MIPGap": 0} if problem.is_mixed_integer() else tight
 
 
 def build(model: RandomModel, chosen: list[int], seed: int) -> tuple[Any, Any, Any, Any]:
@@ -116,11 +115,8 @@ def test_portfolio(portfolio: dict[str, Any]) -> None:
     solution = dfl.HiGHS(made.program).solve(made.costs(returns=returns), instance).check()
     found = made.variables(solution.decision)["weights"].numpy()
     for i in range(count):
-        portfolio["returns"].value, portfolio["holdings"].value, portfolio["cap"].value = (
-            returns[i],
-            holdings[i],
-            caps[i],
-        )
+        for name, value in (("returns", returns[i]), ("holdings", holdings[i]), ("cap", caps[i])):
+            portfolio[name].value = value
         best = optimum(portfolio["problem"])
         assert -solution.objective[i].item() == pytest.approx(best, abs=1e-7)
         portfolio["weights"].value = found[i]
@@ -221,9 +217,8 @@ def test_values_that_do_not_fit(portfolio: dict[str, Any]) -> None:
 
 def test_an_instance_that_cannot_be_is_named(portfolio: dict[str, Any]) -> None:
     """A constraint between parameters alone is checked for each instance."""
-    problem = cp.Problem(
-        portfolio["problem"].objective, [*portfolio["problem"].constraints, portfolio["cap"][0] <= 0.5]
-    )
+    rows = [*portfolio["problem"].constraints, portfolio["cap"][0] <= 0.5]
+    problem = cp.Problem(portfolio["problem"].objective, rows)
     made = dfl.from_cvxpy(problem, portfolio["returns"])
     with pytest.raises(dfl.errors.ProgramError, match="of instance 1 holds no variable"):
         made.instance(cap=[[0.4, 0.5, 0.6], [0.6, 0.5, 0.6]])

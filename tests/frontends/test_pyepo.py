@@ -182,5 +182,3 @@ def test_to_pyepo_of_any_solver() -> None:
         model.relax()
     with pytest.raises(dfl.errors.ShapeError, match=r"\(\*batch, 3\)"):
         model.setObj([1.0])
-    with pytest.raises(dfl.errors.ShapeError, match="3 coefficients"):
-        model._setFullObj([1.0])

@@ -200,9 +200,7 @@ def test_other_data_are_refused_with_what_to_do(data: Any, message: str) -> None
 
 
 def test_features_of_another_precision_than_the_weights() -> None:
-    with pytest.raises(
-        DataError, match=r"torch.float64 and the model's weights torch.float32.*data.to\(torch.float32\)"
-    ):
+    with pytest.raises(DataError, match=r"torch.float64 and the model's weights torch.float32.*data.to\("):
         fit(model(), MSE(), DATA.to(torch.float64), epochs=1)
     fit(model().double(), MSE(), DATA.to(torch.float64), epochs=1)
 

@@ -260,5 +260,5 @@ def test_another_program_inside_the_loss_is_another_run(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         fit(nn.Linear(2, 3), first, data, epochs=1, checkpoint=path, progress=False)
         fit(nn.Linear(2, 3), first, data, epochs=2, checkpoint=path, progress=False)
-        with pytest.raises(CheckpointError, match="belongs to another run; loss_parts"):
+        with pytest.raises(CheckpointError, match="is of another run; loss_parts"):
             fit(nn.Linear(2, 3), second, data, epochs=3, checkpoint=path, progress=False)

@@ -193,21 +193,12 @@ def test_callbacks() -> None:
 
 def test_a_scheduler_that_watches_the_validation_loss() -> None:
     plateau = lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)  # noqa: E731
-    history = fit(
-        Linear(FEATURES, ITEMS),
-        Scripted(1, 2, 2),
-        TRAIN,
-        validation=VALIDATION,
-        epochs=3,
-        optimizer="sgd",
-        scheduler=plateau,
-    )
+    options: dict[str, Any] = {"validation": VALIDATION, "epochs": 3, "optimizer": "sgd", "scheduler": plateau}
+    history = fit(Linear(FEATURES, ITEMS), Scripted(1, 2, 2), TRAIN, **options)
     assert history.column("lr") == pytest.approx([0.005, 0.005, 0.0005])
 
 
-def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weights_move(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weights_move() -> None:
     """As on a GPU, whose kernels leave an instance without waiting: the weights are those of a run that left none."""
 
     class Leaves(Smoothed):

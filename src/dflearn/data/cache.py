@@ -148,7 +148,9 @@ class Cache:
             except _DamagedError as damage:
                 aside = self.path.with_suffix(f".damaged-{time.time_ns()}")
                 os.replace(self.path, aside)
-                self._warn(f"is damaged ({damage}): it was moved to {aside.name}, and what it held is solved again")
+                self._warn(
+                    f"{self} is damaged ({damage}): it was moved to {aside.name}, and what it held is solved again"
+                )
                 self.connection = self._open()
         except (OSError, sqlite3.OperationalError) as error:
             self._go_without(error)
@@ -159,12 +161,15 @@ class Cache:
         """A cache that cannot be written saves no time, and costs no answer."""
         self.kept = False
         self._warn(
-            f"cannot be used ({error}): answers are not kept. Name another folder, by cache= or by the environment variable "
+            f"{self} cannot be used ({error}): answers are not kept. Name another folder, by cache= or by the environment variable "
             "DFLEARN_CACHE, or None for no cache"
         )
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"the cache file {self.path} {what}", RuntimeWarning, stacklevel=5)
+        warnings.warn(what, RuntimeWarning, stacklevel=5)
+
+    def __str__(self) -> str:
+        return f"the cache file {self.path}"
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
@@ -197,13 +202,13 @@ class Cache:
             return None
         record = CachedSolve.unpack(row[0], self.n)
         if record is None:
-            self._warn("holds a damaged entry: it is solved again")
+            self._warn(f"an entry of {self} is damaged: it is solved again")
         return record
 
     def disbelieve(self, count: int) -> None:
         """Warn that so many entries did not pass `believable`."""
-        what = "that are no answers to their instances (infeasible, or with another objective): they are solved again"
-        self._warn(f"holds {count} entries {what}")
+        why = "are no answers to their instances (infeasible, or with another objective): they are solved again"
+        self._warn(f"{count} entries of {self} {why}")
 
     def put(self, records: Iterable[tuple[Hashable, CachedSolve]]) -> None:
         if not self.kept:

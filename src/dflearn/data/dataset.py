@@ -203,14 +203,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         decisions = pick(self.decisions)
         if decisions is not None and self.costs is not None and decisions.dtype != self.costs.dtype:
             decisions = decisions.to(self.costs.dtype)
-        return Batch(
-            self.features[there],
-            pick(self.costs),
-            decisions,
-            pick(self.instance),
-            self.ids[there if self.ids.is_cuda else index],
-            weights=pick(self.weights),
-        )
+        ids, rest = self.ids[there if self.ids.is_cuda else index], (decisions, pick(self.instance))
+        return Batch(self.features[there], pick(self.costs), *rest, ids, weights=pick(self.weights))
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
         """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that; but

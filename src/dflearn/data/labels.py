@@ -88,12 +88,8 @@ def solve_cached(
     if solver.get_state():
         raise SolverError(f"the answers of {solver!r} depend on what it solved before; labels need an exact solver")
     if cache is not None and not solver.remembered:
-        warnings.warn(
-            f"the answers of {solver!r} are not remembered, since nothing tells this function from another: give it a name, "
-            "dflearn.from_callable(function, n, name=…), and another one when it changes",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        why = "nothing tells this function from another: give it a name, dflearn.from_callable(function, n, name=…)"
+        warnings.warn(f"the answers of {solver!r} are not remembered, since {why}", RuntimeWarning, stacklevel=2)
         cache = None
     check_instance(instance, batch)
     count = batch.numel()  # not −1: a field without columns would not tell
@@ -136,17 +132,11 @@ def solve_cached(
                 fine = believable(solver, *part([first[i] for i in index]), records)
                 store.put((different[i], one) for i, one, passes in zip(index, records, fine, strict=True) if passes)
             bar.update(len(index))
-    decision, status, objective, bound = (
-        torch.as_tensor(getattr(answers, name))[torch.tensor(place, dtype=torch.int64)]
-        for name in ("decision", "status", "objective", "bound")
-    )
-    return Solution(
-        decision=decision.to(y).reshape(*batch, solver.objective.n),
-        status=status.reshape(batch),
-        objective=objective.reshape(batch),
-        bound=bound.reshape(batch),
-        seconds=time.perf_counter() - begun,
-    )
+    rows, fields = torch.tensor(place, dtype=torch.int64), ("decision", "status", "objective", "bound")
+    decision, *rest = (torch.as_tensor(getattr(answers, name))[rows] for name in fields)
+    w = decision.to(y).reshape(*batch, solver.objective.n)
+    status, objective, bound = (part.reshape(batch) for part in rest)
+    return Solution(w, status, objective, bound, seconds=time.perf_counter() - begun)
 
 
 def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-untyped-def]  # tqdm has no types

@@ -251,7 +251,9 @@ def _about_decisions(found: Diagnosis) -> Iterator[Finding]:
             "The model ignores its features: scale them, train longer, or raise the learning rate.",
         )
     if found.regret is not None and found.two_stage is not None:
-        what = f"The model's regret is {found.regret:.1%}, of least squares {found.two_stage:.1%} ({found.fitted})."
+        what = (
+            f"The model's regret is {found.regret:.1%}, that of least squares {found.two_stage:.1%} ({found.fitted})."
+        )
         if found.floor is not None:
             what += f" Deciding with E[y | x] has {found.floor:.1%}, which nothing beats on average."
         remedy = "Train on, or change the loss, its smoothing or the learning rate."

@@ -131,14 +131,8 @@ def _moves(
         scale = np.abs(slope).max()  # to a largest coefficient of 1
         terms = float(size @ np.abs(w)) or float(size @ _reach(sides, w))
         G, h = sp.vstack([G, sp.csr_array(slope[None] / scale)], format="csr"), np.append(h, TIE * terms / scale)
-    return Program(
-        A=A,
-        b=np.zeros(A.shape[0]),
-        G=G,
-        h=h,
-        lower=np.where(fixed, 0.0, np.minimum(sides.lower - w, 0.0)),
-        upper=np.where(fixed, 0.0, np.maximum(sides.upper - w, 0.0)),
-        integer=program.integer,
-        n=program.n,
-        name=f"{program.name}: optimal decisions",
-    )
+    lower = np.where(fixed, 0.0, np.minimum(sides.lower - w, 0.0))
+    upper = np.where(fixed, 0.0, np.maximum(sides.upper - w, 0.0))
+    rows = {"A": A, "b": np.zeros(A.shape[0]), "G": G, "h": h, "n": program.n}
+    name = f"{program.name}: optimal decisions"
+    return Program(**rows, lower=lower, upper=upper, integer=program.integer, name=name)

@@ -45,19 +45,9 @@ def from_linprog(
     integer = _integer(integrality, n)
     lower, upper = integer_bounds(*_bounds(bounds, n), integer)
     S, d, *_ = _coefficients(costs, c, n)
-    return Program(
-        A=A,
-        b=None if b_eq is None else np.ravel(b_eq),
-        G=G,
-        h=None if b_ub is None else np.ravel(b_ub),
-        lower=lower,
-        upper=upper,
-        S=None if isinstance(costs, str) else S,
-        d=d,
-        integer=integer,
-        name=name,
-        Q=Q,
-    )
+    b, h = (None if side is None else np.ravel(side) for side in (b_eq, b_ub))
+    own: dict[str, Any] = {"lower": lower, "upper": upper, "integer": integer, "d": d, "name": name, "Q": Q}
+    return Program(A=A, b=b, G=G, h=h, S=None if isinstance(costs, str) else S, **own)
 
 
 def from_milp(
@@ -91,16 +81,11 @@ def from_milp(
         for side in ("lb", "ub")
     )
     box = bounds if isinstance(bounds, Bounds) else Bounds(*((0, np.inf) if bounds is None else bounds))
+    sides = np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)
+    about: dict[str, Any] = {"coefficients": _coefficients(costs, c, n), "sense": "minimize", "variable_names": None}
+    rows = sp.vstack([*matrices, sp.csr_array((0, n))])
     return LinearModel.of(
-        sp.vstack([*matrices, sp.csr_array((0, n))]),
-        (low, high),
-        (np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)),
-        _integer(integrality, n),
-        coefficients=_coefficients(costs, c, n),
-        sense="minimize",
-        name=name,
-        variable_names=None,
-        Q=None if Q is None else _matrix(Q),
+        rows, (low, high), sides, _integer(integrality, n), **about, name=name, Q=_matrix(Q)
     ).program()
 
 

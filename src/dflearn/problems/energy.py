@@ -242,16 +242,9 @@ class EnergyKnapsack(EnergyProblem):
         return {"weights": np.array(self.weights or self.days.weights)}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        weights = structure["weights"].astype(float)
-        return Program(
-            G=weights[None, :],
-            h=[float(self.capacity)],
-            upper=1,
-            S=-np.diag(np.ones_like(weights) if self.predict == "value" else weights),
-            integer=True,
-            sense="maximize",
-            name=self.title,
-        )
+        weights, h = structure["weights"].astype(float), [float(self.capacity)]
+        S = -np.diag(np.ones_like(weights) if self.predict == "value" else weights)
+        return Program(G=weights[None, :], h=h, upper=1, S=S, integer=True, sense="maximize", name=self.title)
 
     def solver(self) -> Solver:
         """Dynamic programming over the capacity: exact, and far quicker than branch and bound on weights this small."""

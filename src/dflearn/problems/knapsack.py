@@ -59,15 +59,8 @@ class Knapsack(PolynomialProblem):
         return {"weights": weights, "B": rng.binomial(1, 0.5, (self.items, self.features))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        return Program(
-            G=structure["weights"],
-            h=np.full(self.dimensions, float(self.capacity)),
-            upper=1,
-            S=-sp.eye_array(self.items),
-            integer=True,
-            sense="maximize",
-            name=self.name,
-        )
+        G, h, S = structure["weights"], np.full(self.dimensions, float(self.capacity)), -sp.eye_array(self.items)
+        return Program(G=G, h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
 
     def _level(self, z: np.ndarray) -> np.ndarray:
         return 5 * (z**self.degree + 1) / 3.5**self.degree
@@ -115,15 +108,8 @@ class Selection(PolynomialProblem):
         return {"B": rng.binomial(1, 0.5, (self.items, self.features))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        return Program(
-            G=np.ones((1, self.items)),
-            h=[float(self.k)],
-            upper=1,
-            S=-sp.eye_array(self.items),
-            integer=True,
-            sense="maximize",
-            name=self.name,
-        )
+        G, h, S = np.ones((1, self.items)), [float(self.k)], -sp.eye_array(self.items)
+        return Program(G=G, h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
 
 
 FACTORS = 4  # that all returns depend on

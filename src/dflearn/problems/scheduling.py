@@ -147,17 +147,9 @@ class Scheduling(EnergyProblem):
         ]  # fmt: skip
         G, h = sp.vstack(rows, format="csr"), np.repeat(capacity.T.reshape(-1), self.slots)
         G.eliminate_zeros()
-        some = np.diff(G.indptr) > 0
-        return Program(
-            A=sp.csr_array((np.ones(n), (task, np.arange(n))), shape=(len(self.tasks), n)),
-            b=np.ones(len(self.tasks)),
-            G=G[some],
-            h=h[some],
-            upper=1,
-            S=S,
-            integer=True,
-            name=self.name,
-        )
+        some, b = np.diff(G.indptr) > 0, np.ones(len(self.tasks))
+        A = sp.csr_array((np.ones(n), (task, np.arange(n))), shape=(len(self.tasks), n))
+        return Program(A=A, b=b, G=G[some], h=h[some], upper=1, S=S, integer=True, name=self.name)
 
     def solver(self, **options: float) -> Solver:
         """The exact MILP; `options` as of `HiGHS` (gap, time_limit)."""

@@ -35,12 +35,8 @@ from dflearn.solvers.wrappers import Pooled
 from dflearn.studies.methods import Prepared, RunContext, add
 from dflearn.tables.methods import SHARE, SHARP, SQUARES, with_squares
 
-THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]] = {
-    "Regret": Regret,
-    "SqDE": SquaredDecisionError,
-    "SPO+": SPOPlus,
-    "SCE": SCE,
-}
+THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]]
+THROUGH_LAYERS = {"Regret": Regret, "SqDE": SquaredDecisionError, "SPO+": SPOPlus, "SCE": SCE}
 _ONE_DRAW: dict[str, Any] = {"sigma": 1.0, "samples": 1}
 _NOISE: dict[str, Any] = {"sigma": 1.0, "samples": 10}
 _RELATIVE: dict[str, Any] = {"sigma": 0.5, "samples": 10}
@@ -159,12 +155,8 @@ def through(loss: Callable[[Layer], Loss], layer: Callable[[RunContext], Layer])
 # -- the methods ------------------------------------------------------------------------------------------------------
 
 add("MSE", "the squared error of the costs; nothing is solved", lambda c: MSE(), scaled=True)
-add(
-    "two-stage",
-    "squared error, which also chooses the best epoch, if one is kept",
-    lambda c: Prepared(MSE(), c.train, judged_by="loss"),
-    scaled=True,
-)
+_about = "squared error, which also chooses the best epoch, if one is kept"
+add("two-stage", _about, lambda c: Prepared(MSE(), c.train, judged_by="loss"), scaled=True)
 add("start", "the model before training", lambda c: Prepared(MSE(), c.train, judged_by="start"))
 add("SPO+^relax", "subgradient, LP relaxation", through(SPOPlus, _relaxed), scaled=True)
 add("SPO+^ILP", "subgradient, the program with its integers", through(SPOPlus, _exact))
@@ -219,22 +211,12 @@ _about = "squared error of the objective of a pool"
 _field("LTR pointwise", _about, lambda c: Ranking(_pool(c), "pointwise"), ratio=0.1)
 _about = "the best of a pool against each other member"
 _field("LTR pairwise", _about, lambda c: Ranking(_pool(c), "pairwise", margin=c.cost("margin")), ratio=0.1, margin=0.0)
-_field(
-    "LTR listwise",
-    "cross entropy of the order of a pool",
-    lambda c: Ranking(_pool(c), "listwise", temperature=c.cost("temperature")),
-    ratio=0.1,
-    temperature=1.0,
-)
+_about, _list = "cross entropy of the order of a pool", dict[str, Any](ratio=0.1, temperature=1.0)
+_field("LTR listwise", _about, lambda c: Ranking(_pool(c), "listwise", temperature=c.cost("temperature")), **_list)
 _about = "label against the vertices next to it; nothing is solved"
 _field("LAVA", _about, _lava, margin=0.1, bases=20, directions=100)
-_field(
-    "PEAR",
-    "the error, projected onto the face of the smoothed decision",
-    lambda c: losses.PEAR(_smoothed(c), injection=c.parameters["injection"]),
-    mu="auto",
-    injection=0.0,
-)
+_about, _pear = "the error, projected onto the face of the smoothed decision", dict[str, Any](mu="auto", injection=0.0)
+_field("PEAR", _about, lambda c: losses.PEAR(_smoothed(c), injection=c.parameters["injection"]), **_pear)
 _field("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
 _field("LODL", "squared error with weights learned from regret", _lodl, sigma=0.5, samples=50)
 _field("cost-sensitive", "squared error; harmless errors count less", _cost_sensitive, harmless=0.1)

@@ -120,11 +120,9 @@ def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
         ]
         return f" ({', '.join(words)})" if words else ""
 
-    return [
-        (record, config.problem + differing(config, ""), config.method + differing(config, config.method))
-        for record in records
-        for config in [record.config]
-    ]
+    configs = [record.config for record in records]
+    names = [(one.problem + differing(one, ""), one.method + differing(one, one.method)) for one in configs]
+    return [(record, *both) for record, both in zip(records, names, strict=True)]
 
 
 def deviation_of(values: Sequence[float] | np.ndarray) -> float:

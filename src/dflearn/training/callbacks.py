@@ -83,7 +83,9 @@ class Anneal(Callback):
         for name in self.schedules:
             if not any(name in layer.annealed for layer in layers):
                 known = sorted({number for layer in layers for number in layer.annealed})
-                raise OptionError(f"no layer of this loss has a {name!r} to anneal, only {', '.join(known) or 'none'}")
+                raise OptionError(
+                    f"no layer of this loss has a {name!r} to anneal; they have: {', '.join(known) or 'none'}"
+                )
         self._set(run)
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:

@@ -340,7 +340,7 @@ class Run:
 
     def save(self, path: str | os.PathLike[str], callbacks: dict[str, Any]) -> None:
         """Write a checkpoint, the states of the callbacks in it."""
-        history = self.history
+        history, cuda = self.history, [torch.cuda.get_rng_state(device) for device in self.cuda_devices]
         files.save(
             path,
             {
@@ -356,11 +356,7 @@ class Run:
                 "best_weights": self.best_weights,
                 "history": {"start": history.start, "rows": history.rows, "stopped": history.stopped},
                 "callbacks": callbacks,
-                "generators": [
-                    self.generator.get_state(),
-                    torch.get_rng_state(),
-                    *(torch.cuda.get_rng_state(device) for device in self.cuda_devices),
-                ],
+                "generators": [self.generator.get_state(), torch.get_rng_state(), *cuda],
             },
         )
 

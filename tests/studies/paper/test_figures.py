@@ -179,9 +179,7 @@ def test_every_computed_figure_is_written(name: str, tmp_path: Path) -> None:
     made = make_figure(name, quick=name in ("gradients", "generalization"))
     if name not in ("gradients", "generalization"):
         document = " ".join((ROOT / "docs" / "notes" / "figures.md").read_text(encoding="utf-8").split())
-        assert all(finding in document for finding in made.findings), (
-            "docs/notes/figures.md says what the command prints"
-        )
+        assert all(finding in document for finding in made.findings), "figures.md says what the command prints"
     png, svg, table = made.write(tmp_path / "new")
     assert (png.name, svg.name, table.name) == (f"{name}.png", f"{name}.svg", f"{name}.csv")
     assert png.read_bytes().startswith(b"\x89PNG")

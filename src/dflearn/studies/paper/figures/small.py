@@ -69,7 +69,8 @@ def _line(name: str) -> dict[str, Any]:
 def _draw_losses(predictions: np.ndarray, values: dict[str, np.ndarray]) -> Figure:
     figure = style.new_figure(8.6, 3.9)
     axes = figure.add_subplot()
-    axes.axvspan(predictions[0], -STRENGTH, color=style.LINE, alpha=0.5, linewidth=0, label="smoothed: no gradient")
+    look: dict[str, Any] = {"color": style.LINE, "alpha": 0.5, "linewidth": 0}
+    axes.axvspan(predictions[0], -STRENGTH, label="smoothed regret: no gradient", **look)
     axes.axvline(TRUE, color=style.FAINT, linewidth=1, linestyle=":", label="true y")
     for name in LOSSES:
         # The exact decision jumps at zero, so its regret and SCE do too: two pieces, not a steep line.
