@@ -78,10 +78,10 @@ class Label(NamedProblem, Workers, Cache):
             solver = self.spread(solver)
         labelled = dfl.label(dataset, solver, cache=self.cache_folder, workers=self.workers)
         labelled.save(self.out)
-        seconds, what = perf_counter() - begun, "relaxed" if self.relaxed else "optimal"
-        text = f"{self.out}: {len(labelled)} {what} decisions of {problem.name} in {seconds:.1f} s"
-        document = {"problem": problem.name, "instances": len(labelled), "relaxed": self.relaxed, "seconds": seconds}
-        return Answer(text, {"out": self.out, **document})
+        count, seconds, what = len(labelled), perf_counter() - begun, "relaxed" if self.relaxed else "optimal"
+        text = f"{self.out}: {count} {what} decisions of {problem.name} in {seconds:.1f} s"
+        document = {"out": self.out, "problem": problem.name, "instances": count}
+        return Answer(text, {**document, "relaxed": self.relaxed, "seconds": seconds})
 
 
 class Methods(Command):

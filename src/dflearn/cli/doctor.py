@@ -58,7 +58,7 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         self.without_tables("--model FILE or --program FILE")
         self.problem = self.problem or "SP-5"
         problem = self.named_problem()
-        data = dfl.label(problem.generate(self.count), self.spread(problem.solver()), cache=self.cache_folder)
+        data = dfl.label(problem.generate(self.count), self.spread(problem), cache=self.cache_folder)
         untrained = dfl.models.Linear(data.features.shape[-1], problem.program.p, seed=problem.seed)
         return self._examine(problem.name, self.loss or "sce", problem, data, untrained, problem.seed)
 
@@ -72,7 +72,6 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
             import torch
             from torch import nn
 
-            from dflearn.solvers.task import DecisionTask
             from dflearn.tables.columns import Encoding
             from dflearn.tables.tables import Tables
 
@@ -82,7 +81,7 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
             assert tables.costs is not None
             x, y = torch.tensor(Encoding.of(features)(features)), torch.tensor(tables.costs.values)
             data = dfl.DecisionDataset(x, y, instance=tables.instance(program)).subset(slice(0, self.count))
-            data = dfl.label(data, self.spread(DecisionTask.of(program).solver), cache=self.cache_folder)
+            data = dfl.label(data, self.spread(program), cache=self.cache_folder)
             seed, size = self.seed or 0, float(y.abs().mean())
             linear = dfl.models.Scaled(dfl.models.Linear(x.shape[-1], program.p, seed=seed), size)
             untrained = nn.Sequential(dfl.models.Standardize(x.shape[-1], data.features), linear).double()
@@ -92,13 +91,10 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         self, called: str, name: str, problem: Judged, data: dfl.DecisionDataset, model: nn.Module, seed: int
     ) -> Answer:
         """The diagnosis of an untrained model, and its regret before and after training."""
-        from dflearn.data.scale import Scale
-        from dflearn.solvers.task import DecisionTask
-
         held_out = len(data) // 4
         if self.epochs > 0 and not held_out:
             raise OptionError(f"{len(data)} rows are too few for a training and a test set: add some, or --epochs 0")
-        loss = self._loss(name, problem, Scale.of(DecisionTask.of(problem).objective, data), seed, data)
+        loss = self._loss(name, problem, data, seed)
         diagnosis = dfl.diagnose(model, loss, data, problem=problem, limit=self.count)
         text = f"{called}, untrained linear model. {diagnosis}"
         before = after = None
@@ -130,7 +126,7 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         program, loss = regressor.solver_.program, regressor.loss_
         assert program is not None
         if self.loss is not None:
-            loss = self._loss(self.loss, program, regressor.scale_, regressor.random_state, data)
+            loss = self._loss(self.loss, program, data, regressor.random_state, regressor.scale_)
         diagnosis = dfl.diagnose(regressor.model_, loss, data, problem=program, limit=self.count, trained_on=trained_on)
         rows = f"the {len(data)} of {len(given)} rows" if known.any() else f"{len(data)} rows"
         kept = f"{self.model}, the {regressor.record_['chosen']} model"
@@ -139,9 +135,13 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         document = {"looked_at": self.model, "epochs": 0, "rows": counts, "diagnoses": diagnoses}
         return Answer(f"{kept}, examined on {rows} that were not in its training set. {diagnosis}", document)
 
-    def _loss(self, name: str, problem: Judged, scale: Scale, seed: int, data: dfl.DecisionDataset) -> dfl.losses.Loss:
+    def _loss(
+        self, name: str, problem: Judged, data: dfl.DecisionDataset, seed: int, scale: Scale | None = None
+    ) -> dfl.losses.Loss:
+        from dflearn.data.scale import Scale
         from dflearn.solvers.task import DecisionTask
         from dflearn.tables.methods import make_loss
 
-        amounts = {} if self.mu is None else {"mu": self.mu}
-        return make_loss(name, self.layer, DecisionTask.of(problem), scale, seed=seed, data=data, **amounts)
+        task, amounts = DecisionTask.of(problem), {} if self.mu is None else {"mu": self.mu}
+        unit = scale or Scale.of(task.objective, data)
+        return make_loss(name, self.layer, task, unit, seed=seed, data=data, **amounts)

@@ -66,8 +66,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         from dflearn.tables.table_files import read_predictions
 
         costs, ids = read_predictions(self.predictions[0])
-        with open(self.data, "rb"):  # a missing file is reported before anything heavy is loaded
-            pass
+        open(self.data, "rb").close()  # a missing file is reported before anything heavy is loaded
 
         import torch
 
@@ -82,7 +81,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
                 raise DataError(f"{self.predictions[0]} has {len(missing)} ids that the data lack, as {missing[0]}")
             dataset = dataset.subset([place[number] for number in ids.tolist()])
         how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
-        judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, self.spread(problem.solver()), **how)
+        judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, self.spread(problem), **how)
         return Answer(judged.summary(), judged.as_dict())
 
     def _on_own_program(self) -> Answer:
@@ -110,22 +109,19 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
 
             import torch
 
-            from dflearn.solvers.task import DecisionTask
-
             program = self.with_slack(source.program())
             y = torch.tensor(true)
             instance = None if instances is None else instances.aligned_with(costs).instance(program)
             data = dfl.DecisionDataset(torch.zeros(len(y), 0, dtype=torch.float64), y, instance=instance)
-            solver = self.spread(DecisionTask.of(program).solver)
+            solver = self.spread(program)
             data = dfl.label(data, solver, cache=self.cache_folder)
             guesses = {name: torch.tensor(one.values) for name, one in ordered.items()}
             guesses["average costs"] = y.mean(0).expand_as(y)
             how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
-            deciders = {name: one.decider(solver) for name, one in models.items()}  # some decide in several scenarios
-            judged = {
-                name: dfl.evaluate(guess, program, data, deciders.get(name, solver), **how)
-                for name, guess in guesses.items()
-            }
+            judged = {}
+            for name, guess in guesses.items():
+                decider = models[name].decider(solver) if name in models else solver  # some decide in several scenarios
+                judged[name] = dfl.evaluate(guess, program, data, decider, **how)
         first, *others = ordered
         compared = {name: dfl.compare(judged[name], judged[first]) for name in others}
         lines = [f"{name}\n{one}" for name, one in judged.items()]

@@ -19,6 +19,7 @@ from dflearn.files import check_writable
 
 if TYPE_CHECKING:
     from dflearn.frontends.linear_model import LinearModel
+    from dflearn.solvers.task import Decided
     from dflearn.tables.tables import MixedTable, Table
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -110,8 +111,11 @@ class Workers(Cluster):
     workers: Annotated[Positive, WORKERS] = 1
     """processes that solve instances at the same time (default: 1)"""
 
-    def spread(self, solver: dfl.Solver) -> dfl.Solver:
-        """The solver on the workers of the options."""
+    def spread(self, what: Decided) -> dfl.Solver:
+        """The solver of what is decided, on the workers of the options."""
+        from dflearn.solvers.task import DecisionTask
+
+        solver = DecisionTask.of(what).solver
         if self.on_ray:
             from dflearn.integrations.ray import GIGABYTE, OnRay
 

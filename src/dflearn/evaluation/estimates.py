@@ -247,10 +247,7 @@ def over_seeds(
 
 
 def _resamples(sizes: Sequence[int]) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray]]:
-    """Some resamples at a time: a seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was.
-
-    They depend on the numbers of rows of the seeds alone.
-    """
+    """A seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was; by the sizes alone."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(sizes), size=(RESAMPLES, len(sizes)))
     for seed, size in enumerate(sizes):

@@ -66,9 +66,9 @@ def furthest_optimal(
     instance: Instance | None = None,
     called: Sequence[str] = (),
 ) -> Iterator[Solution]:
-    """For one instance after the other, the decision that is optimal for ŷ and goes furthest in its direction v `(count, n)`.
+    """For each instance, the decision that is optimal for ŷ and goes furthest in its direction v `(count, n)`, or UNBOUNDED.
 
-    It may be UNBOUNDED; `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
+    `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
     """
     if program.Q is not None and program.is_integer:
         raise OptionError(f"the worst optimal decision is unknown for {program!r}, quadratic over integers")

@@ -23,10 +23,7 @@ from dflearn.solvers.highs import HiGHS
 
 @dataclass(frozen=True)
 class Job:
-    """Runs for `duration` slots without a pause, inside the slots earliest … latest_end − 1.
-
-    power: drawn while it runs.  use: of each resource of its machine.
-    """
+    """Runs for `duration` slots within earliest … latest_end − 1. power: while it runs; use: of each resource."""
 
     duration: int
     earliest: int

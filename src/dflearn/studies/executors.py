@@ -87,8 +87,6 @@ class LocalProcesses(Executor):
 
     A process serves many runs, since importing torch takes seconds. If a process dies (out of memory, for example), its run
     fails and a new process takes its place. All processes end with the driver, even if that is killed.
-
-    cache, raw: as of `studies.run.run`.
     """
 
     def __init__(self, slots: int, cache: str | Path | None = None, raw: str | Path | None = None) -> None:

@@ -58,10 +58,7 @@ def trade_off(summaries: Sequence[MethodSummary], ylabel: str) -> Figure:
 
 
 def trade_offs(axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSummary]) -> None:
-    """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps.
-
-    A point has the number of its method in `methods`; `name_points` adds the names.
-    """
+    """One point per method, with its number in `methods`, ±1 standard deviation between seeds; the Pareto front as steps."""
     top = _top(summaries)
     axes.set_xscale("log")
     for s in summaries:
@@ -105,10 +102,7 @@ def _top(summaries: Sequence[MethodSummary]) -> float:
 
 @style.styled
 def regret_bars(summaries: Sequence[MethodSummary], xlabel: str, *, reference: Reference | None = None) -> Figure:
-    """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
-
-    Bars far beyond the others are cut off and have their number in them. reference: a dash across the bar there.
-    """
+    """One bar per method, least regret on top, ± one standard deviation; long ones are cut. reference: a dash across the bar."""
     figure = style.new_figure(4.7, 0.75 + 0.24 * len(summaries))
     axes = figure.add_subplot()
     ordered, top = sorted(summaries, key=lambda s: s.regret), _top(summaries)

@@ -18,11 +18,7 @@ from dflearn.files import write_whole
 
 
 def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
-    """Import the modules, which register methods, problems and models.
-
-    Args:
-        folder: goes to the front of Python's path, and stays there for processes that start later.
-    """
+    """Import the modules, which register methods, problems and models. folder: goes to the front of Python's path, to stay."""
     names = list(names)
     if names and folder is not None and str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
@@ -41,10 +37,7 @@ def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
 
 
 def sources(names: Iterable[str]) -> dict[str, str]:
-    """Path relative to their folder → text of these modules and of the modules that they loaded from the same folder.
-
-    Modules of installed packages are left out: other machines need the package too.
-    """
+    """Path relative to their folder → text of these modules, and of those that they loaded from there; no installed packages."""
     found: dict[str, str] = {}
     package = Path(__file__).resolve().parents[1]
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}

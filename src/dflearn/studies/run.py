@@ -174,9 +174,7 @@ def _train(
 class _Clock(Callback):
     """Times training and validation of each epoch separately, and keeps the weights of the best epoch.
 
-    Args:
-        data, solver: of the regret of each epoch.
-        judged_by: the criterion of the best epoch, or "start" to keep the weights before training; `None` keeps the last ones.
+    judged_by: the criterion of the best epoch, or "start" to keep the weights before training; `None` keeps the last ones.
     """
 
     def __init__(self, data: DecisionDataset, solver: Solver, judged_by: Judge | None) -> None:

@@ -63,11 +63,7 @@ class Progress:
 
 
 class Store(AbstractContextManager["Store"]):
-    """The file of a study. Only one process, the driver, writes; any number may read meanwhile.
-
-    Args:
-        path: a missing file is made, unless it `must_exist`.
-    """
+    """The file of a study, made unless it `must_exist`. Only one process, the driver, writes; any number may read meanwhile."""
 
     def __init__(self, path: str | Path, *, must_exist: bool = False) -> None:
         self.path = Path(path)
@@ -245,11 +241,7 @@ def ending_of(path: str | Path) -> str | None:
 
 
 def write_records(path: str | Path, records: Sequence[Record], *, instances: bool = False) -> None:
-    """Write runs to a .csv, .parquet or .jsonl file (compressed: .jsonl.gz, .jsonl.xz).
-
-    A table has a column per setting, parameter and metric. A .jsonl file holds whole records, a line each, with `instances`
-    also the figures of single instances; `read_lines` reads it.
-    """
+    """Write runs to a .csv or .parquet file, a row each; or whole to .jsonl (.gz, .xz), with `instances` with all arrays."""
     path, ending = Path(path), ending_of(path)
     if ending is None and path.suffix not in (".csv", ".parquet"):
         raise OptionError(f"an export ends in .csv, .parquet or .jsonl (.jsonl.gz, .jsonl.xz), got {path.name!r}")

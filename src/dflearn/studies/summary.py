@@ -29,8 +29,6 @@ class MethodSummary:
     """One method on one problem: its runs, one per seed, with means and standard deviations over the seeds (0 for one seed).
 
     Attributes:
-        metric: the regret in `regret` and `deviation`.
-        records: in the order of the seeds.
         rank: 1 for the least regret on the problem; equal regrets share the mean of their places. NaN: not ranked.
         behind: this method's regret less that of the best one, paired; `None`: not ranked.
     """
@@ -83,10 +81,7 @@ class MethodSummary:
 
 
 def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list[MethodSummary]:
-    """One summary per problem and method over all its seeds, ordered by problem and then by regret.
-
-    Runs of a method with different settings or parameters get a summary each; its name says what differs.
-    """
+    """One summary per problem and method, by problem and regret. Runs in other settings get one of their own, and its name."""
     runs: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     distinct = {record.config.question: record for record in records}  # exact solvers answer the same question alike
     for record, problem, method in named(list(distinct.values())):
@@ -101,10 +96,7 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
 
 
 def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
-    """Each record with the names of its problem and method, and in brackets what differs between runs.
-
-    Other data make another problem; other settings or parameters make another method.
-    """
+    """Each record with the names of its problem and method; in brackets the data, or settings, in which runs differ."""
     values = defaultdict[tuple[str, str, str], set[Any]](set)  # problem, method or nothing, and choice → its values
     for record in records:
         config = record.config
@@ -176,10 +168,7 @@ def _ranking(problem: str, summaries: Sequence[MethodSummary]) -> Ranking:
 
 
 def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
-    """The seeds S that allow the most paired differences: |S| · (methods that have all of S − 1) is largest.
-
-    Among equals the larger number of seeds, then the smaller seeds.
-    """
+    """The seeds S of most paired differences, |S| · (methods that have all of S − 1); of equals the most, then the smallest."""
     sets = [frozenset(seeds) for seeds in of_methods]
     candidates = set(sets)
     for one in sets:

@@ -322,10 +322,7 @@ def _check_gradient(case: _Case, step: float) -> None:
 
 
 def _check_sides(case: _Case, step: float) -> None:
-    """Backward in what is known of an instance against differences along one direction for each field.
-
-    Where there is no decision on one side, or those from both sides disagree, nothing is compared.
-    """
+    """Backward in what is known of an instance against differences along one direction for each field, kinks apart."""
     program, count, layer = case.program, len(case.y), case.layer
     given = {} if case.instance is None else case.instance.present()
     own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.takes_q else {})}

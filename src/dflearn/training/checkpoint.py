@@ -42,10 +42,7 @@ def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
 def load(
     path: str | os.PathLike[str], config: dict[str, Any], scheduled: Collection[str] = ()
 ) -> dict[str, Any] | None:
-    """What `save` wrote; `None` where there is no file; an error where it is damaged or of another `config`.
-
-    scheduled: names of numbers in the loss that a schedule sets, so that they may differ.
-    """
+    """What `save` wrote; `None` without a file; an error if it is damaged or of another `config`, up to `scheduled` numbers."""
     if not os.path.exists(path):
         return None
     check_target(path)

@@ -217,10 +217,7 @@ class Run:
     def _step_without_failed(
         self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float], failed: list[int]
     ) -> tuple[float, float, float]:
-        """A step in which instances that the layer cannot solve have no weight, as long as they are few in this epoch.
-
-        Their places are added to `failed`.
-        """
+        """A step without the few instances that the layer cannot solve; their places are added to `failed`."""
         try:
             return self._step(index, batch, step, seconds)
         except SolverError as error:
@@ -361,10 +358,7 @@ class Run:
         )
 
     def resume(self, path: str | os.PathLike[str], scheduled: Collection[str]) -> dict[str, Any]:
-        """Go on from the checkpoint, if there is one; the states of callbacks that it holds.
-
-        scheduled: names of numbers of layers that callbacks set, in which the loss may differ from that of the checkpoint.
-        """
+        """Go on from the checkpoint, if there is one, up to `scheduled` numbers of layers; the states of callbacks in it."""
         content = files.load(path, self.config, scheduled)
         if content is None:
             return {}

@@ -146,10 +146,7 @@ def measure(
     step: int,
     parameters: Sequence[Tensor] | None = None,
 ) -> tuple[float, float]:
-    """Mean loss and norm of the gradient, after the backward pass; an error where they are not finite.
-
-    So a step that is not finite is never taken. parameters: those of the model that are trained, where they are at hand.
-    """
+    """Mean loss and norm of the gradient (of `parameters`, default: all); an error, before the step, if they are not finite."""
     if parameters is None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = [p.grad for p in parameters if p.grad is not None]

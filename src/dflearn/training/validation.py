@@ -223,10 +223,9 @@ def rows_to_try(loss: Loss, batch_size: int, count: int) -> Tensor:
 
 
 def prepare(model: nn.Module, loss: Loss, batch: Batch, validation: Validation | None = None) -> float:
-    """Go once forward and back through the layers of the loss, and once through the solver that judges; the seconds it took.
+    """Go once forward and backward through the layers, and through the solver that judges; the seconds it took.
 
-    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed: not a weight, not a draw of
-    noise, not a pool. An error is left to training, which says where it happened.
+    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed. Training raises errors.
     """
     begun = perf_counter()
     state = loss.state_dict()

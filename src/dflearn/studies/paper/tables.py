@@ -135,9 +135,7 @@ def seed_counts(rows: Sequence[Row]) -> str:
 class Agreement:
     """The agreement of two rankings; the coefficients are `None` for fewer than two methods, or if all are tied.
 
-    Attributes:
-        ordered_alike, ordered: pairs of methods that both order the same way, of those that the published table orders.
-        reversed_pairs: the others of these.
+    ordered_alike, reversed_pairs: of the pairs that the published table orders.
     """
 
     methods: int

@@ -104,10 +104,7 @@ def _top(summaries: Iterable[MethodSummary]) -> float:
 
 
 def _grouped_bars(axes: Axes, summaries: list[MethodSummary], methods: list[str], *, published: bool) -> None:
-    """A group of bars per problem, one bar per method in its colour, ±1 standard deviation between the seeds.
-
-    published: a dash where the paper's figure is.
-    """
+    """A group of bars per problem, ±1 standard deviation between the seeds. published: a dash at the paper's figure."""
     shown = [s for s in summaries if s.method in methods]
     problems, width = problems_of(shown), 0.8 / len(methods)
     top, dash = _top(summaries) if published else math.inf, None
