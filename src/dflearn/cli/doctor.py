@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dflearn.data.scale import Scale
-
-    Judged = dfl.problems.Problem | dfl.Program
+    from dflearn.losses import Loss
+    from dflearn.solvers.task import Decided
 
 
 class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
@@ -48,8 +48,8 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
     def run(self) -> Answer:
         own = [name for name in ("problem", "model", "program") if getattr(self, name) is not None]
         if len(own) > 1:
-            first, second = (getattr(self, name) for name in own[:2])
-            raise OptionError(f"{first} and {second} both say what to examine: name one of them")
+            both = " and ".join(str(getattr(self, name)) for name in own[:2])
+            raise OptionError(f"{both} both say what to examine: name one of them")
         if own in (["model"], ["program"]):
             if self.features is None or self.costs is None:
                 raise OptionError(f"--{own[0]} also needs --features and --costs: the tables of the instances")
@@ -88,26 +88,26 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
             return self._examine(str(self.program), self.loss or "spo+", program, data, untrained, seed)
 
     def _examine(
-        self, called: str, name: str, problem: Judged, data: dfl.DecisionDataset, model: nn.Module, seed: int
+        self, on: str, name: str, what: Decided, data: dfl.DecisionDataset, model: nn.Module, seed: int
     ) -> Answer:
         """The diagnosis of an untrained model, and its regret before and after training."""
         held_out = len(data) // 4
         if self.epochs > 0 and not held_out:
             raise OptionError(f"{len(data)} rows are too few for a training and a test set: add some, or --epochs 0")
-        loss = self._loss(name, problem, data, seed)
-        diagnosis = dfl.diagnose(model, loss, data, problem=problem, limit=self.count)
-        text = f"{called}, untrained linear model. {diagnosis}"
+        loss = self._loss(name, what, data, seed)
+        diagnosis = dfl.diagnose(model, loss, data, problem=what, limit=self.count)
+        text = f"{on}, untrained linear model. {diagnosis}"
         before = after = None
         if self.epochs > 0:
             part, held = data[: len(data) - held_out], data[len(data) - held_out :]
-            before = dfl.evaluate(model, problem, held, floor=False).ratio_of_sums
+            before = dfl.evaluate(model, what, held, floor=False).ratio_of_sums
             dfl.fit(model, loss, part, epochs=self.epochs, seed=seed)
-            after = dfl.evaluate(model, problem, held, floor=False).ratio_of_sums
+            after = dfl.evaluate(model, what, held, floor=False).ratio_of_sums
             row = [name, f"{diagnosis.stuck:.0%}", f"{before:.2%}", f"{after:.2%}"]
             text += f"\n\nTraining on the first {len(part)} instances, regret on the {held_out} others:\n\n"
             text += render(["loss", "wrong without gradient", "regret", f"after {self.epochs} epochs"], [row])
         found = {"loss": name, **diagnosis.as_dict(), "regret_before": before, "regret_after": after}
-        return Answer(text, {"looked_at": called, "epochs": self.epochs, "diagnoses": [found]})
+        return Answer(text, {"looked_at": on, "epochs": self.epochs, "diagnoses": [found]})
 
     def _saved_model(self) -> Answer:
         """The diagnosis of a saved model on the rows of these tables that were not in its training set."""
@@ -135,13 +135,11 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         document = {"looked_at": self.model, "epochs": 0, "rows": counts, "diagnoses": diagnoses}
         return Answer(f"{kept}, examined on {rows} that were not in its training set. {diagnosis}", document)
 
-    def _loss(
-        self, name: str, problem: Judged, data: dfl.DecisionDataset, seed: int, scale: Scale | None = None
-    ) -> dfl.losses.Loss:
+    def _loss(self, name: str, what: Decided, data: dfl.DecisionDataset, seed: int, scale: Scale | None = None) -> Loss:
         from dflearn.data.scale import Scale
         from dflearn.solvers.task import DecisionTask
         from dflearn.tables.methods import make_loss
 
-        task, amounts = DecisionTask.of(problem), {} if self.mu is None else {"mu": self.mu}
+        task, amounts = DecisionTask.of(what), {} if self.mu is None else {"mu": self.mu}
         unit = scale or Scale.of(task.objective, data)
         return make_loss(name, self.layer, task, unit, seed=seed, data=data, **amounts)

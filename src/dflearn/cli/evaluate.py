@@ -127,8 +127,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         lines = [f"{name}\n{one}" for name, one in judged.items()]
         lines[-1] += "\n  (for comparison: the mean of the true costs of these rows as the forecast)"
         lines += [f"{name} − {first}: {one}" for name, one in compared.items()]
-        figures = {name: one.as_dict() for name, one in judged.items()}
-        differences = {name: one.as_dict() for name, one in compared.items()}
+        figures, differences = ({name: one.as_dict() for name, one in some.items()} for some in (judged, compared))
         document = {"program": str(self.program), "average_costs": figures.pop("average costs"), "predictions": figures}
         return Answer("\n\n".join(lines), {**document, "compared_with": first, "differences": differences})
 
@@ -146,5 +145,4 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         with in_options(path):
             model.learned_encoding()
             costs = model.predict(features)
-        columns = {name: np.asarray(costs[name]) for name in costs}
-        return Table(str(path), columns, features.places, features.ids)
+        return Table(str(path), {name: np.asarray(costs[name]) for name in costs}, features.places, features.ids)

@@ -122,8 +122,8 @@ class Table(Choice, Runs):
             parts.append(remark + tables.agreement_line(tables.agreement(rows)))
         lines = ["\n\n".join([*parts, remark + tables.LEGEND])]
         lines += [f"failed: {one['run']}: {one['error']}" for one in failed]
-        if missing := len(configs) - len(records):
-            lines.append(f"{missing} of {len(configs)} runs are missing. dfl paper cost estimates their time.")
+        missing, what = len(configs) - len(records), f"of {len(configs)} runs are missing"
+        lines += [f"{missing} {what}. dfl paper cost estimates their time."] if missing else []
         return Answer("\n".join(lines), {"table": self.table, "rows": document, "failed": failed, "missing": missing})
 
 
@@ -143,9 +143,9 @@ class Summary(ChoiceOfTables):
             methods = published.methods_named(problem, ["published"])
             if rows := tables.rows_of(problem, methods, records):
                 lines.append(tables.summary_cells(problem, rows, len(methods)))
-                pairs = tables.agreement(rows)
+                pairs, listed = tables.agreement(rows), [row.as_dict() for row in rows]
                 counts = {"pairs": pairs.ordered, "pairs_ordered_alike": pairs.ordered_alike}
-                document[problem] = {"published_rows": len(methods), "rows": [row.as_dict() for row in rows], **counts}
+                document[problem] = {"published_rows": len(methods), "rows": listed, **counts}
         if not lines:
             raise DataError("no runs of published rows: run dfl paper table, or read an export with --from FILE")
         text = render(tables.SUMMARY_HEADER, lines, self.format) + "\n\n" + "% " * (self.format == "latex")
@@ -170,11 +170,10 @@ class All(ChoiceOfTables, Runs):
 
         if not self.budget > 0:
             raise OptionError(f"--budget is a positive number of hours, got {self.budget}")
-        configs, prior = self.configs(*self.tables), published_costs()
+        configs, prior, seeds = self.configs(*self.tables), published_costs(), config.seeds_of(self.seeds)
         with self.opened(to_run=True) as store:
             costs = driver.Costs(store.records(), prior)
-            place = {seed: number for number, seed in enumerate(config.seeds_of(self.seeds), 1)}
-            configs.sort(key=lambda run: costs(run) * place[run.seed])
+            configs.sort(key=lambda run: costs(run) * (1 + seeds.index(run.seed)))
             outcome = self.carry_out(configs, store, budget=3600 * self.budget, prior=prior)
             missing = [run for run in configs if not store.has(run)]
             left = sum(map(driver.Costs(store.records(), prior), missing))

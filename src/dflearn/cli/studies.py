@@ -15,7 +15,7 @@ from dflearn.cli.answers import Answer
 from dflearn.cli.options import SEVERAL, WORKERS, Cache, Cluster, Command, Positive
 from dflearn.errors import DataError, OptionError
 from dflearn.files import check_writable, write_whole
-from dflearn.report.render import render
+from dflearn.report.render import Format, render
 
 if TYPE_CHECKING:
     from dflearn.report.page import Page
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dflearn.studies.record import Record
     from dflearn.studies.store import Store
 
-TABLES = {".md": "markdown", ".tex": "latex", ".txt": "text"}
+TABLES: dict[str, Format] = {".md": "markdown", ".tex": "latex", ".txt": "text"}
 FigureFormats = Annotated[tuple[Literal["pdf", "svg", "png"], ...], SEVERAL]
 
 
@@ -191,8 +191,7 @@ class PageOfStudy(Command):
         records, notes = runs_of(self.study)
         files = [self.out]
         if kind in TABLES:
-            form: Any = TABLES[kind]
-            write_whole(self.out, tables(records, self.metric, form, reference(records)).encode())
+            write_whole(self.out, tables(records, self.metric, TABLES[kind], reference(records)).encode())
         elif kind:
             make_page(records, notes).write(self.out)
         else:

@@ -46,7 +46,7 @@ class Demo(Command):
         from dflearn.studies.run import run
         from dflearn.studies.summary import rankings, summarize
 
-        print("Training four methods takes half a minute. The first time, compiling takes a minute or two more.\n")
+        print("Training four methods takes half a minute; the first time, compiling takes a minute or two more.\n")
         methods = ("MSE", "SPO+^relax", "SCE^DYS unrolled", "SCE^smoothed")
         records = [run(one) for one in Study(("SP-5",), methods, (1,), settings=Settings(epochs=self.epochs)).runs()]
         try:
@@ -140,8 +140,8 @@ class Bench(Command):
         script = FOLDER / f"{self.name}.py"
         if not script.exists():
             raise DataError("benchmarks need a clone of the repository: clone it, and run pip install -e . there")
-        given = ["--threads", str(self.threads)] + ["--quick"] * self.quick
-        given += [] if self.repeats is None else ["--repeats", str(self.repeats)]
+        given = ["--threads", str(self.threads), *["--quick"] * self.quick]
+        given += ["--repeats", str(self.repeats)] if self.repeats else []
         if isinstance(self.json, Path):
             check_writable(self.json)
         # One thread here; contenders get the number of threads that was asked for. Waiting OpenMP threads would spin.
