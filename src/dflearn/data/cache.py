@@ -74,11 +74,8 @@ def believable(solver: Solver, y: Tensor, instance: Instance | None, solves: Seq
     """Which answers to these instances may be kept, and believed when they are read again: bool `(count,)`.
 
     Shown for each that is: w keeps its bounds and rows (the rule of `dflearn.engine.certify`) and is integral where it must be; the
-    objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself. A
-    proof of it needs prices, which are not kept. So who can write to the cache can put a feasible decision and a false bound
-    there. Solvers that know no program (`from_callable`): only the objective is compared.
-
-    y float64 `(count, p)`; instance fields `(count, k)`.
+    objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself,
+    whose proof needs prices, which are not kept. Solvers that know no program: only the objective is compared.
     """
     w = np.stack([one.decision for one in solves])
     status = np.array([one.status for one in solves])

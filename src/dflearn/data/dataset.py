@@ -261,7 +261,6 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return self._of({**self._tensors(), "features": features}, self.origin)
 
     def without_decisions(self) -> DecisionDataset:
-        """The same data without decisions."""
         return self._of({name: value for name, value in self._tensors().items() if name != "decisions"}, self.origin)
 
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:

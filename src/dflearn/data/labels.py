@@ -76,12 +76,9 @@ def solve_cached(
     progress: bool = True,
     chunk: int = CHUNK,
 ) -> Solution:
-    """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers is not solved again.
+    """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers, and `believable` passes, is not solved.
 
-    What the cache holds is checked before it is believed (`cache.believable`), and solved again where it does not pass.
-
-    Always cold. Equal instances are solved once. Every finished chunk is stored at once, so an interruption loses
-    at most the chunks under way. y `(*batch, p)`; instance fields `(*batch, k)`.
+    Always cold. Equal instances are solved once. Every finished chunk is stored at once. y `(*batch, p)`; fields `(*batch, k)`.
     """
     begun = time.perf_counter()
     batch = check_costs(y, solver.objective)

@@ -195,9 +195,8 @@ def _fitted(x: Tensor, y: Tensor, new: Tensor) -> Tensor | None:
 def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: torch.Generator) -> float:
     """Share of instances for which another optimal decision goes further in a random direction of costs, or opposite to it.
 
-    Further: by more than `TIED` of Σ_j |v_j| max(|w_j|, |w'_j|), v = S (a random y) being the direction, w the solver's decision
-    and w' the furthest that is optimal too (see `furthest_optimal`). So the size of decisions and of costs does not matter, and what no predicted
-    cost can tell apart (parts of a decision that cost nothing) is no tie.
+    Further: by more than `TIED` of Σ_j |v_j| max(|w_j|, |w'_j|), v = S (a random y), w the solver's decision, w' the furthest that
+    is optimal too. So sizes do not matter, and what no predicted cost can tell apart is no tie.
     """
     rows = _spread(len(data), TIES)
     instance = None if data.instance is None else data.instance[rows]

@@ -91,8 +91,7 @@ class Comparison:
         count = self.wins + self.ties + self.losses
         return [zero_note(self.zero_optima, count, "mean_of_ratios")] if self.zero_optima else []
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def as_dict(self) -> dict[str, Any]:
         names = ("wins", "ties", "losses", "confidence", "count", "zero_optima", "beyond_chance")

@@ -306,8 +306,7 @@ class Evaluation:
         lines.append(f"  in brackets: {self.confidence:.0%} confidence")
         return "\n".join(lines + [f"  note: {note}" for note in self.notes()])
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, `None` for what is not finite."""

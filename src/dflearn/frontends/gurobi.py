@@ -97,7 +97,4 @@ def _check_linear(model: Any) -> None:
     if model.NumObj > 1:
         raise ProgramError(f"the model has {model.NumObj} objectives; a Program has one: keep the one to predict")
     if model.Params.LazyConstraints:
-        raise ProgramError(
-            "the model takes lazy constraints from a callback, which from_gurobi cannot see: use a formulation without, "
-            "or hand your own solve to from_callable"
-        )
+        raise ProgramError("lazy constraints of a callback cannot be read: do without, or use from_callable")

@@ -28,10 +28,9 @@ CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a mo
 class Rows:
     """row_lower ≤ M w ≤ row_upper as `Program` has it: A w = b, G w ≤ h and bounds on w.
 
-    A row with equal limits is an equality, one with two limits becomes two inequalities, one without limits is dropped,
-    and one with a single variable becomes bounds, which solvers and layers handle at no cost. Limits and bounds that cross
-    by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1 do, are taken as equal. Bounds of integer variables are integers. The limits given here settle which row is which; `sides` then takes other
-    limits, one set per instance.
+    A row with equal limits is an equality, one with two limits two inequalities, one without limits nothing, one with a single
+    variable bounds. Limits and bounds that cross by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1, are equal. Bounds of integers are
+    integers. The limits given here settle which row is which; `sides` then takes others, one set per instance.
     """
 
     def __init__(
@@ -173,9 +172,8 @@ class LinearModel:
     def program(self, keep_offset: bool = False) -> Program:
         """The program. A model that maximizes gets −S, −d and −Q, so that its costs remain values in its own sense.
 
-        The offset is no matter of a decision and therefore dropped: regret is the same without it, though objective
-        values, and regret relative to them, are not. `keep_offset` keeps both as they are, by one more variable, fixed
-        to 1, whose coefficient is the offset; where there is no offset, nothing is added.
+        The offset is dropped, which changes no regret, though objective values. `keep_offset` keeps it by one more variable, fixed
+        to 1; where there is no offset, nothing is added.
         """
         from dflearn.program import Program  # loads torch, which reading a file does without
 

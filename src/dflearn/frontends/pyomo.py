@@ -127,8 +127,7 @@ def _rows(model: Any, columns: _Columns, predicted: set[int]) -> tuple[list[tupl
 class _Objective:
     """Σ S_ik y_k w_i + Σ d_i w_i + ½ Σ Q_ij w_i w_j + Σ s_k y_k + offset.
 
-    Each predicted parameter is replaced by a variable of its own, which makes the objective a quadratic one, and its
-    products of a parameter and a variable are S.
+    A variable stands for each predicted parameter, which makes the objective quadratic; products with it are S.
     """
 
     def __init__(self, objective: Any, columns: _Columns, parameters: list[Any]) -> None:

@@ -101,10 +101,8 @@ def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 
         sizes = {"features": (None,) * 3, "values": (None,) * 2, "weights": (None,)}
         features, values, weights = (check_dense(arrays, name, kind, shape) for name, shape in sizes.items())
     except UNREADABLE as error:
-        raise DataError(
-            f"{named} is not a file of energy days ({error}): it must be an .npz archive with features (days, 48, 8), "
-            f"values (days, 48) and weights (48,); without a path and without {VARIABLE}, synthetic days are drawn"
-        ) from error
+        wanted = "an .npz archive with features (days, 48, 8), values (days, 48) and weights (48,)"
+        raise DataError(f"{named} is not a file of energy days ({error}): it must be {wanted}") from error
     return EnergyDays(features.astype(float), values.astype(float), weights.astype(np.int64), str(named))
 
 

@@ -39,10 +39,7 @@ class ProblemForm:
 
     Attributes:
         form: such as "SP-{rows}x{columns}"; what stands in braces is a whole number.
-        make: sizes and options by name → problem.
-        about: one line for lists.
         sizes: the numbers in the name → the sizes that `make` takes; `None` for numbers that no problem has.
-        example: a small problem of this form.
     """
 
     form: str

@@ -41,8 +41,6 @@ _ONE_DRAW: dict[str, Any] = {"sigma": 1.0, "samples": 1}
 _NOISE: dict[str, Any] = {"sigma": 1.0, "samples": 10}
 _RELATIVE: dict[str, Any] = {"sigma": 0.5, "samples": 10}
 
-# -- layers -----------------------------------------------------------------------------------------------------------
-
 
 def _relaxed(context: RunContext) -> Layer:
     return Exact(context.relaxed_solver())
@@ -67,7 +65,6 @@ def _smoothed(context: RunContext) -> Smoothed:
 
 
 def _share(context: RunContext, name: str = "share") -> Smoothed:
-    """μ as a share of the automatic one."""
     return Smoothed(context.problem.program, context.parameters[name] * context.scale.mu)
 
 
@@ -76,9 +73,6 @@ def _pool(context: RunContext, solver: Solver | None = None) -> Layer:
     known, solver = context.train.decisions, solver or context.relaxed_solver()
     pool = Pooled(solver, context.parameters["ratio"], per="batch", initial=known, generator=context.generator())
     return Exact(pool)
-
-
-# -- losses -----------------------------------------------------------------------------------------------------------
 
 
 def _cave(context: RunContext) -> Prepared:
@@ -96,12 +90,10 @@ def _implicit(kind: Callable[..., Layer], context: RunContext) -> Loss:
 
 
 def _pg(context: RunContext) -> Loss:
-    own = context.parameters
-    return losses.PerturbationGradient(_relaxed(context), own["width"], difference=own["difference"])
+    return losses.PerturbationGradient(_relaxed(context), **context.parameters)
 
 
 def _barrier(context: RunContext) -> Loss:
-    """Its μ is a tenth of that of smoothing by default, as of the estimator."""
     share = 0.1 if context.parameters["mu"] == "auto" else 1.0
     return Regret(layers.LogBarrier(context.problem.program, share * context.mu))
 
@@ -151,8 +143,6 @@ def through(loss: Callable[[Layer], Loss], layer: Callable[[RunContext], Layer])
     """The loss through a layer that is made for the run."""
     return lambda context: loss(layer(context))
 
-
-# -- the methods ------------------------------------------------------------------------------------------------------
 
 add("MSE", "the squared error of the costs; nothing is solved", lambda c: MSE(), scaled=True)
 _about = "squared error, which also chooses the best epoch, if one is kept"

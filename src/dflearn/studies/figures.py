@@ -28,7 +28,7 @@ def learning_curves(curves: Mapping[str, Sequence[float]], ylabel: str) -> Figur
     ends = []
     for name, curve in curves.items():
         epochs, color = range(1, len(curve) + 1), style.color_of(name)
-        axes.plot(epochs, curve, label=name, color=color, linestyle=style.dash_of(name), linewidth=1.8)
+        axes.plot(epochs, curve, label=name, color=color, linestyle=style.mark_of(name)[1], linewidth=1.8)
         if np.isfinite(curve[-1]):  # diverged training has no end to name
             ends.append((epochs[-1], float(curve[-1]), name, color))
     axes.set(xlabel="epoch", ylabel=ylabel)
@@ -66,7 +66,7 @@ def trade_offs(axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSum
         level = 4 - 0.02 * number  # a number is hidden with its point
         axes.errorbar(
             *spot, s.deviation if s.deviation and s.regret <= top else None,
-            fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=10, capsize=2, elinewidth=1,
+            fmt=style.mark_of(s.method)[0], color=color, ecolor=(color, 0.45), markersize=10, capsize=2, elinewidth=1,
             label=f"{number} {s.method}", zorder=level,
         )  # fmt: skip
         look: dict[str, Any] = {"ha": "center", "va": "center", "color": style.PAPER, "zorder": level}

@@ -115,13 +115,8 @@ def outdated(records: Iterable[Record]) -> list[Record]:
 @cache
 def machine() -> dict[str, Any]:
     """Processor, versions and commit."""
-    return {
-        "processor": _processor(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "versions": installed(PACKAGES),
-        "commit": _commit(),
-    }
+    about = {"processor": _processor(), "system": platform.platform(), "python": platform.python_version()}
+    return {**about, "versions": installed(PACKAGES), "commit": _commit()}
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:

@@ -43,8 +43,7 @@ class _Published(Layer):
 
     Attributes:
         extended: the program whose inequalities are C w ≤ d, and whose variables have no bounds.
-        width: variables, slacks of inequalities and slacks of upper bounds.
-        rho: the regularization of z; τ is that of P₂z.
+        width: variables and slacks.
     """
 
     program: Program
@@ -250,13 +249,10 @@ KEPT = 1024  # decisions whose problems are kept: more than the paper's training
 
 
 class CaVEAsPublished(Loss):
-    """1 − cos(v, p),   v = −(S ŷ + d),   p = Nᵀλ after a few steps of Clarabel towards min over λ ≥ 0 of ‖v − Nᵀλ‖².
+    """1 − cos(v, p),   v = −(S ŷ + d),   p = Nᵀλ after `iterations` of Clarabel towards min over λ ≥ 0 of ‖v − Nᵀλ‖².
 
     The rows of N bind at w*: inequalities, equalities in both directions, −e_j where w*_j = 0, e_j where w*_j = 1. For programs
     with variables between 0 and 1, as in the paper.
-
-    Args:
-        iterations: at most so many steps.
     """
 
     needs: tuple[Field, ...] = ("decisions",)

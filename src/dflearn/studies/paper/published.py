@@ -30,12 +30,11 @@ class PublishedRow:
 def published_rows() -> dict[tuple[str, str], PublishedRow]:
     """Every row of the paper's tables by problem and method."""
     text = (files("dflearn.studies.paper") / "published_results.csv").read_text()
-    found = {}
+    found = []
     for row in csv.DictReader(text.splitlines()):
-        name, method = f"{row['problem']}-{row['size']}", row["method"]
-        regret, seconds = row["normalized_regret_as_published"], row["seconds_per_epoch_i7_13800H"]
-        found[name, method] = PublishedRow(name, method, float(regret), float(seconds))
-    return found
+        numbers = float(row["normalized_regret_as_published"]), float(row["seconds_per_epoch_i7_13800H"])
+        found.append(PublishedRow(f"{row['problem']}-{row['size']}", row["method"], *numbers))
+    return {(row.problem, row.method): row for row in found}
 
 
 # Rough guesses where nothing was measured: seconds of an exact solve of one instance by the problem's own solver.
