@@ -44,10 +44,7 @@ def assert_equal(first: DecisionDataset, second: DecisionDataset) -> None:
     ("changes", "complaint"),
     [
         ({"features": np.zeros((12, 3))}, "features must be a torch tensor, got ndarray"),
-        (
-            {"features": np.full((12, 3), "wet")},
-            "got ndarray that holds more than numbers: encode text and dates first",
-        ),
+        ({"features": np.full((12, 3), "wet")}, "got ndarray that holds more than numbers: encode text and dates"),
         ({"features": torch.zeros(12)}, r"features must have one row per instance.*\(12,\)"),
         ({"features": torch.zeros(12, 3, dtype=torch.int64)}, "features must be floating-point, got torch.int64"),
         ({"features": torch.tensor([[1.0]] * 11 + [[float("nan")]])}, "features holds a NaN.* in row 11"),
@@ -164,10 +161,7 @@ def saved(path: Path, **changes: Any) -> None:
         (lambda path: saved(path, version=3), "its version is 3, newer than 1: update dflearn"),
         (lambda path: saved(path, prices=np.zeros((2, 1))), "prices"),
         (lambda path: np.savez(path, format=FORMAT, version=1), "features"),
-        (
-            lambda path: saved(path, features=np.array([{"a": 1}])),
-            "features holds object: numbers, booleans and text only",
-        ),
+        (lambda path: saved(path, features=np.array([{"a": 1}])), "features holds object: numbers, booleans and"),
         (lambda path: saved(path, features=np.zeros((2, 1), np.int64)), "features must be floating-point"),
         (lambda path: damaged(path, lambda content: content[: len(content) // 2]), "not a data set"),
         (lambda path: damaged(path, flipped), "CRC"),

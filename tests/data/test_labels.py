@@ -87,15 +87,10 @@ def test_nothing_is_solved_twice(program: Program, costs: torch.Tensor, tmp_path
     assert torch.equal(answer.decision[:20], answer.decision[20:])
 
 
-def test_another_program_solver_or_instance_is_another_question(
-    program: Program, costs: torch.Tensor, tmp_path: Path
-) -> None:
+def test_another_program_or_instance_is_another_question(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
     solve_cached(Counting(program), costs, cache=tmp_path)
-    for other in (
-        Counting(replace_h(program, 12)),
-        Counting(program.relax()),
-        Counting(program, name="another tolerance"),
-    ):
+    larger, named = Counting(replace(program, h=[12])), Counting(program, name="another tolerance")
+    for other in (larger, Counting(program.relax()), named):
         solve_cached(other, costs, cache=tmp_path)
         assert other.solved == 20
     solver = Counting(program)
@@ -107,10 +102,6 @@ def test_another_program_solver_or_instance_is_another_question(
     answer = solve_cached(solver, costs, Instance(h=h), cache=tmp_path)
     assert solver.solved == 21
     assert torch.equal(answer.decision, HiGHS(program).solve(costs, Instance(h=h)).decision)
-
-
-def replace_h(program: Program, value: float) -> Program:
-    return replace(program, h=[value])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])

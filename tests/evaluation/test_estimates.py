@@ -226,16 +226,3 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         low, high = over_seeds(parts, [np.ones(20)] * 5, [np.ones(20)] * 5, 0.9)[1:]
         held += low <= 0 <= high
     assert held >= scipy.stats.binom.ppf(1e-4, trials, 0.9)
-
-
-def test_limits_are_those_of_resamples_drawn_one_by_one() -> None:
-    """Seeds of one mean, so that Student's interval has no width and the bootstrap's is the farther one."""
-    rng = np.random.default_rng(3)
-    parts = [(part - part.mean()) * 3 for part in (rng.exponential(size=count) for count in (30, 30, 50, 70))]
-    ones = [np.ones_like(part) for part in parts]
-    found = over_seeds(parts, ones, ones, 0.8)
-    drawn = [
-        np.mean([rng.choice(parts[seed], len(parts[seed])).mean() for seed in rng.integers(4, size=4)])
-        for _ in range(4000)
-    ]
-    assert (found.low, found.high) == pytest.approx(np.quantile(drawn, [0.1, 0.9]), rel=0.1)

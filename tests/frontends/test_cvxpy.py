@@ -167,7 +167,7 @@ def test_several_costs_known_data_and_bounds() -> None:
 
 X, C, A = cp.Variable(2, name="x"), cp.Parameter(2, name="c"), cp.Parameter(name="a")
 BOX = [X >= 0, X <= 1]
-UNSET = cp.Parameter(name="unset")
+UNSET, SYMMETRIC = cp.Parameter(name="unset"), cp.Variable((2, 2), symmetric=True, name="s")
 A.value = 1.0
 
 
@@ -184,12 +184,7 @@ A.value = 1.0
         (cp.Minimize(C @ X), [*BOX, cp.norm(X) <= 1], C, "more than linear constraints"),
         (cp.Minimize(C @ X), [*BOX, X[0] <= UNSET], C, "unset is neither predicted nor has a value: set unset.value"),
         (cp.Minimize(C @ X + cp.sum(cp.Variable(2, name="x"))), BOX, C, "two variables are called 'x'"),
-        (
-            cp.Minimize(C @ X + cp.trace(cp.Variable((2, 2), symmetric=True, name="s"))),
-            BOX,
-            C,
-            "s is declared symmetric",
-        ),
+        (cp.Minimize(C @ X + cp.trace(SYMMETRIC)), BOX, C, "s is declared symmetric"),
         (cp.Minimize(C @ X + cp.sum(cp.Variable(2, bounds=[0, A]))), BOX, C, "write them as constraints"),
         (cp.Minimize(C @ X), [*BOX, A >= 2], C, "row 4 holds no variable"),
     ],

@@ -284,18 +284,6 @@ def test_ways_are_as_cheap_as_dijkstras(side: int) -> None:
         assert np.allclose(problem.program.A @ way, problem.program.b)
 
 
-def test_negative_costs_count_as_zero_and_ways_stay_ways() -> None:
-    problem = Terrain(4)
-    c = np.random.RandomState(1).normal(size=(50, problem.program.n))
-    w = CheapestWay(4)(c)
-    assert np.allclose(w @ problem.program.A.T, problem.program.b)
-    into = np.zeros((50, 16))
-    for arc, (_, head) in enumerate(problem.arcs()):
-        into[:, head] += w[:, arc]
-    assert into.max() == 1  # no tile is entered twice
-    assert np.array_equal(w, CheapestWay(4)(np.maximum(c, 0)))
-
-
 def test_the_model_of_tiles() -> None:
     problem = Terrain(3, pixels=4)
     x = problem.generate(6).features

@@ -136,5 +136,5 @@ def test_files_that_are_no_stores(tmp_path: Path) -> None:
     connection = sqlite3.connect(newer)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(DataError, match="of another dflearn .*update"):
+    with pytest.raises(DataError, match=r"of another dflearn .*update"):
         Store(newer)

@@ -17,11 +17,8 @@ from support.study_records import record
 
 
 def test_summaries() -> None:
-    records = [
-        record("SP-5", "MSE", 2, 0.3, 2.0),
-        record("SP-5", "MSE", 1, 0.2, 1.0),
-        record("SP-5", "PFY", 1, 0.1, 3.0),
-    ]
+    runs = (("MSE", 2, 0.3, 2.0), ("MSE", 1, 0.2, 1.0), ("PFY", 1, 0.1, 3.0))
+    records = [record("SP-5", *one) for one in runs]
     best, other = summarize(records)
     assert (best.method, best.deviation, best.seeds) == ("PFY", 0, (1,))
     assert (other.method, other.seeds) == ("MSE", (1, 2))

@@ -210,10 +210,8 @@ def test_a_function_is_a_loss() -> None:
     fit(one, lambda predicted, batch: (predicted - batch.costs).square().mean(-1), DATA, epochs=2)
     fit(other, MSE(), DATA, epochs=2)
     torch.testing.assert_close(weights(one), weights(other))
-    assert (
-        diagnose(model(), lambda predicted, batch: (predicted - batch.costs).abs().mean(-1), DATA).setting
-        == "FunctionLoss on 24 instances"
-    )
+    found = diagnose(model(), lambda predicted, batch: (predicted - batch.costs).abs().mean(-1), DATA)
+    assert found.setting == "FunctionLoss on 24 instances"
     with pytest.raises(ShapeError, match=r"one value per instance, shape \(24,\); .*mean_of_all returned \(\)"):
         fit(model(), mean_of_all, DATA, epochs=1, batch_size=24)
 
@@ -235,10 +233,7 @@ def mean_of_all(predicted: Tensor, batch: Any) -> Tensor:
         ({"loss": torch.compile(MSE(), backend="eager")}, r"torch.compile can do nothing for it"),
         ({"model": lambda x: x}, "torch.nn.Module, whose parameters are trained; got a function"),
         ({"model": Linear}, "got a class: make one"),
-        (
-            {"optimizer": torch.optim.Adam(model().parameters())},
-            r"pass the class, optimizer=torch.optim.Adam, or a function",
-        ),
+        ({"optimizer": torch.optim.Adam(model().parameters())}, "pass the class, optimizer=torch.optim.Adam, or a"),
         ({"optimizer": 3}, "adam, adamw, sgd, a class, or a function"),
         ({"callbacks": [print]}, "dflearn.Callback objects"),
     ],

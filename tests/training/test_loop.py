@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, DivergenceError, OptionError, ShapeError, SolverError
+from dflearn.evaluation import evaluate
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
@@ -35,8 +36,6 @@ def spo_plus() -> SPOPlus:
 
 def test_rows() -> None:
     """Validation metrics are those of `evaluate`, and the parts of the time add up."""
-    from dflearn.evaluation import evaluate
-
     model = Linear(FEATURES, ITEMS)
     history = fit(model, spo_plus(), TRAIN, validation=VALIDATION, problem=HiGHS(PROGRAM), epochs=2)
     assert history.column("epoch") == [1, 2]
@@ -93,8 +92,6 @@ def test_each_instance_gets_its_own_start() -> None:
         start_width = ITEMS
 
         def _solve(self, y: Tensor, instance: Any, start: Tensor | None) -> Any:
-            from dataclasses import replace
-
             assert start is not None
             seen.append(start)
             return replace(super()._solve(y, instance, None), start=y.detach().double())
@@ -139,16 +136,9 @@ class Snapshots(Callback):
 def test_early_stopping_and_best_weights(script: tuple[float, ...], patience: int, epochs: int, best: int) -> None:
     for keep in ("last", "best"):
         model, snapshots = Linear(FEATURES, ITEMS), Snapshots()
-        history = fit(
-            model,
-            Scripted(*([9] if keep == "best" else []), *script),  # where the best are kept, the start is judged first
-            TRAIN,
-            validation=VALIDATION,
-            epochs=len(script),
-            early_stopping=patience,
-            keep=keep,
-            callbacks=[snapshots],
-        )
+        loss = Scripted(*([9] if keep == "best" else []), *script)  # where the best are kept, the start is judged first
+        options: dict[str, Any] = {"validation": VALIDATION, "epochs": len(script), "early_stopping": patience}
+        history = fit(model, loss, TRAIN, keep=keep, callbacks=[snapshots], **options)
         assert len(history.rows) == epochs
         assert history.best is not None
         assert history.best["epoch"] == best
@@ -313,11 +303,7 @@ def test_a_failing_solve_says_where_it_happened() -> None:
         ({"train": TRAIN.subset(slice(0, 0))}, DataError, "empty"),
         ({"model": Linear(FEATURES, ITEMS + 1)}, ShapeError, "differ in shape"),
         ({"train": DecisionDataset(TRAIN.features)}, DataError, "needs costs"),
-        (
-            {"validation": DecisionDataset(TRAIN.features), "problem": HiGHS(PROGRAM)},
-            DataError,
-            "validation regret needs true costs",
-        ),
+        ({"validation": DecisionDataset(TRAIN.features), "problem": HiGHS(PROGRAM)}, DataError, "needs true costs"),
         ({"loss": Regret(Exact(HiGHS(RELAXED)))}, OptionError, "does not depend on the predicted costs"),
     ],
 )

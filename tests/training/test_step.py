@@ -18,7 +18,7 @@ from dflearn.layers import Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SPOPlus
 from dflearn.models import Linear
 from dflearn.solvers.highs import HiGHS
-from dflearn.training import Callback, Run, fit
+from dflearn.training import fit
 from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
 from support.training_helpers import weighted, weights
 
@@ -126,19 +126,3 @@ def test_fit_is_the_loop_one_would_write(case: str) -> None:
     found = trained(make_model().to(dtype), make_loss(), data, **options)
     assert torch.equal(found[0], wanted[0])
     assert found[1] == wanted[1]
-
-
-class Thaws(Callback):
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-        if row["epoch"] == 1:
-            first = run.model.get_submodule("0").requires_grad_(True)
-            run.optimizer.add_param_group({"params": list(first.parameters())})
-
-
-def test_the_gradient_of_a_row_is_that_of_all_parameters_that_move() -> None:
-    """One step an epoch: the row's gradient is the norm of what the parameters hold after it."""
-    model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Linear(4, ITEMS))
-    model[0].requires_grad_(False)
-    history = fit(model, sce(), TRAIN, epochs=2, batch_size=len(TRAIN), callbacks=[Thaws()])
-    whole = torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]).norm()
-    assert history.rows[-1]["gradient"] == pytest.approx(float(whole), rel=1e-6)
