@@ -204,10 +204,9 @@ class Cost(ChoiceOfTables):
         with self.opened() as store:
             costs = Costs(store.records(), published_costs())
             missing = configs if self.whole else [config for config in configs if not store.has(config)]
-        rows = costs.by_method(missing)
+        rows, each = costs.by_method(missing), [costs(config) for config in missing]
         shown = [[str(value) for value in {**row, "seconds": duration(row["seconds"])}.values()] for row in rows]
         text = render(["problem", "method", "runs", "time", "estimated from"], shown) + "\n" if rows else ""
-        each = [costs(config) for config in missing]
         what = f"All {len(configs)} runs" if self.whole else f"The {len(missing)} missing of {len(configs)} runs"
         text += f"\n{what} take about {duration(sum(each))} on one core."
         last = makespan(each, self.cores) if self.cores and each else None

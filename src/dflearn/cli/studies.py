@@ -189,11 +189,10 @@ class PageOfStudy(Command):
             raise OptionError(f"--out ends in .html, {', '.join(TABLES)}, or is a folder; got {self.out.name!r}")
         check_writable(self.out)
         records, notes = runs_of(self.study)
-        files = [self.out]
         if kind in TABLES:
-            write_whole(self.out, tables(records, self.metric, TABLES[kind], reference(records)).encode())
+            files = [write_whole(self.out, tables(records, self.metric, TABLES[kind], reference(records)).encode())]
         elif kind:
-            make_page(records, notes).write(self.out)
+            files = [make_page(records, notes).write(self.out)]
         else:
             files = make_page(records, ()).write_figures(self.out, self.format)
         text = f"{len(records)} runs in {self.out}" if kind else f"{len(files)} files in {self.out}"

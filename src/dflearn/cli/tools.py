@@ -85,8 +85,7 @@ class Compile(Command):
             except OSError as error:
                 raise StorageError(
                     f"compiled kernels are written to {ahead.FOLDER}, which failed ({error.strerror}): run dfl compile as the "
-                    "user who installed dflearn, or while the image is built. Without dfl compile, the first call compiles, "
-                    "and the folder in the environment variable NUMBA_CACHE_DIR keeps the result"
+                    "user who installed dflearn; or without it: the first call compiles, into the folder NUMBA_CACHE_DIR"
                 ) from error
         for level in levels:
             script = "from dflearn.cli.tools import exercise; exercise()"
@@ -150,8 +149,7 @@ class Bench(Command):
             rows = self.json if isinstance(self.json, Path) else Path(folder, "rows.json")
             given += ["--json", str(rows)] if self.json else []
             out = sys.stderr if self.json is True else None  # its table, so that the document stands alone on stdout
-            status = subprocess.run([sys.executable, str(script), *given], env=environment, stdout=out).returncode
-            if status:
+            if status := subprocess.run([sys.executable, str(script), *given], env=environment, stdout=out).returncode:
                 raise SolverError(f"the benchmark {self.name} ended with exit status {status}; its last lines say why")
             return Answer("", {"benchmark": self.name, "result": json.loads(rows.read_text()) if self.json else None})
 

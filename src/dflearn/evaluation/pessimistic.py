@@ -27,6 +27,7 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 from dflearn.solvers.highs import HiGHS
 
+Array = np.ndarray
 TIE = OPTIMAL  # decisions this close to the optimum, relative to its terms, count as optimal too, as in `certify`
 
 
@@ -101,9 +102,7 @@ def _reach(sides: Sides, w: np.ndarray) -> np.ndarray:
     return np.where(known > 0, known, known.max(initial=0.0) or 1.0)
 
 
-def _moves(
-    program: Program, sides: Sides, slope: np.ndarray, size: np.ndarray, w: np.ndarray, y: np.ndarray
-) -> Program:
+def _moves(program: Program, sides: Sides, slope: Array, size: Array, w: Array, y: Array) -> Program:
     """The moves x from w, an optimal decision of one instance, to its other optimal decisions w + x.
 
         A x = 0,   G x ≤ max(h − G w, 0),   R x = 0,   lower ≤ w + x ≤ upper,   x_j = 0 where δ_j > 0,

@@ -110,9 +110,7 @@ def regrets_of(
     return Regrets(torch.where(settled.cost.isinf().to(regret.device), torch.inf, regret), optimum)
 
 
-def check_linear(
-    solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor, instance: Instance | None = None
-) -> None:
+def check_linear(solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor, instance: Instance | None) -> None:
     """An error where a solver without a program, judged by cᵀw alone, is beaten by more than rounding at the true costs."""
     if solver.program is not None or solver.objective.value is not None or not found.regret.numel():
         return

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dflearn.program import Program
 
 
+File = str | os.PathLike[str]
 NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
 # In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
 NAN_IN_LP = re.compile(r"(?:^|[\s:+\-<>=])(nan[^\s:+\-<>=]*)(?=[\s+\-<>=]|$)(?!\s*:)", re.IGNORECASE)
@@ -129,9 +130,7 @@ def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upp
             raise ProgramError(f"{path}: binary variable {name!r} has the bounds {low:g} and {high:g}: which is it?")
 
 
-def from_mps(
-    path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
-) -> Program:
+def from_mps(path: File, costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()) -> Program:
     """The program of an MPS file (`.mps`, `.mps.gz`), fixed or free format.
 
     Args:
@@ -157,9 +156,7 @@ def from_mps(
     return read_model(path, costs, (".mps",), recourse).program(keep_offset)
 
 
-def from_lp(
-    path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
-) -> Program:
+def from_lp(path: File, costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()) -> Program:
     """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`.
 
     Examples:

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from dflearn.data import Batch, Data, DecisionDataset, as_dataset
 from dflearn.errors import DataError, DflearnError, DivergenceError, OptionError, SolverError
@@ -195,7 +197,7 @@ class Starts:
 
 
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
-MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
 OPTIMIZERS: dict[str, MakeOptimizer] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 AnyLoss = Loss | Callable[[Tensor, Batch], Tensor]
@@ -274,9 +276,7 @@ def check_parts(
     return losses, train
 
 
-def make_optimizer(
-    optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
-) -> torch.optim.Optimizer:
+def make_optimizer(optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     """The optimizer of this name, or what the callable makes of `(parameters, lr=lr)`."""
     if isinstance(optimizer, torch.optim.Optimizer):
         name = type(optimizer).__name__
@@ -296,13 +296,11 @@ def make_optimizer(
     return optimizer(trained, lr=lr, **({"fused": True} if named else {}))  # one kernel for all parameters
 
 
-def make_scheduler(
-    scheduler: MakeScheduler | None, optimizer: torch.optim.Optimizer
-) -> torch.optim.lr_scheduler.LRScheduler | None:
+def make_scheduler(scheduler: MakeScheduler | None, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
     """What the function makes of the optimizer."""
     if scheduler is None:
         return None
-    if isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler) or not callable(scheduler):
+    if isinstance(scheduler, LRScheduler) or not callable(scheduler):
         raise OptionError(
             f"scheduler is a function optimizer → scheduler, since the optimizer is made here; got a "
             f"{type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"
