@@ -203,7 +203,6 @@ class Cache:
         return record
 
     def disbelieve(self, count: int) -> None:
-        """Warn that so many entries did not pass `believable`."""
         why = "are no answers to their instances (infeasible, or with another objective): they are solved again"
         self._warn(f"{count} entries of {self} {why}")
 

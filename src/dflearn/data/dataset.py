@@ -329,7 +329,6 @@ def _check_numbers(name: str, value: Any) -> None:
 
 
 def _check_column(name: str, value: Any, kind: torch.dtype) -> None:
-    """One number per instance."""
     if not isinstance(value, Tensor) or value.dtype != kind or value.ndim != 1:
         what = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise DataError(f"{name} must be a tensor of {kind} and shape (count,), got {what}: convert it, .to({kind})")

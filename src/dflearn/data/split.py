@@ -141,7 +141,6 @@ def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple
 
 
 def _size(name: str, size: Size, count: int) -> int:
-    """How many of `count` rows a size means."""
     if isinstance(size, bool) or not size > 0 or (isinstance(size, float) and size >= 1):
         raise OptionError(f"{name} is a share between 0 and 1, or a number of rows; got {size}")
     return max(1, round(size * count)) if isinstance(size, float) else int(size)

@@ -99,7 +99,6 @@ class Diagnosis:
 
     @property
     def fitted(self) -> str:
-        """How least squares was fitted."""
         return "cross-validated" if self.trained_on is None else "on the same rows"
 
     @property

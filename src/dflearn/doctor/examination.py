@@ -151,7 +151,6 @@ def confirmed_slopes(
 
 
 def _spread(count: int, wanted: int) -> Tensor:
-    """So many rows, or all, evenly over the data."""
     return torch.linspace(0, count - 1, min(wanted, count)).long().unique()
 
 

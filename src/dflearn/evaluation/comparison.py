@@ -87,7 +87,6 @@ class Comparison:
         return "\n".join(["paired difference, negative favours the first", *lines, f"  {self.verdict()}"])
 
     def notes(self) -> list[str]:
-        """Warnings for the reader of these metrics."""
         count = self.wins + self.ties + self.losses
         return [zero_note(self.zero_optima, count, "mean_of_ratios")] if self.zero_optima else []
 

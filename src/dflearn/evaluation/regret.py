@@ -280,7 +280,6 @@ class Evaluation:
         return _roundoff(self.optima, self._average)
 
     def notes(self) -> list[str]:
-        """Warnings for the reader of these metrics."""
         notes, count = [], len(self.ids)
         if self.weights is not None:
             notes.append(f"the {count} instances have weights, worth {self.effective_count:.4g} equal ones")

@@ -244,7 +244,6 @@ def _two_limits(path: Path) -> str:
 
 
 def _matrix(lp: Any) -> sp.csr_array:
-    """The rows, which HiGHS holds by columns or by rows."""
     a = lp.a_matrix_
     kind = sp.csc_array if str(a.format_).endswith("kColwise") else sp.csr_array
     return sp.csr_array(kind((a.value_, a.index_, a.start_), shape=(lp.num_row_, lp.num_col_)))

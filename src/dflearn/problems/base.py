@@ -266,7 +266,6 @@ def integral_of_ceiling(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def require_sizes(**sizes: int) -> None:
-    """Every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, (int, np.integer)) or size < 1:
             raise OptionError(f"{name} must be an integer of at least 1, got {size!r}")

@@ -45,7 +45,6 @@ class Knapsack(PolynomialProblem):
 
     @property
     def capacity(self) -> int:
-        """The capacity of each dimension."""
         return math.floor(round(self.capacity_share * self.items, 9))  # 0.29 · 100 is 29, not 28.999…
 
     def solver(self) -> Solver:

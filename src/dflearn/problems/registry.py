@@ -55,7 +55,6 @@ class ProblemForm:
         return None if found is None else self.sizes(**{key: int(value) for key, value in found.groupdict().items()})
 
     def options(self, sizes: Sizes) -> list[str]:
-        """What may be given beside the name."""
         return [option for option in inspect.signature(self.make).parameters if option not in sizes]
 
 

@@ -140,7 +140,6 @@ def _by_highs(context: RunContext) -> Prepared:
 
 
 def through(loss: Callable[[Layer], Loss], layer: Callable[[RunContext], Layer]) -> Callable[[RunContext], Loss]:
-    """The loss through a layer that is made for the run."""
     return lambda context: loss(layer(context))
 
 

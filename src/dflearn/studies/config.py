@@ -95,7 +95,6 @@ class RunConfig:
     imports: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, by name."""
         content = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         return content | {name: dict(content[name]) for name in PAIRS} | {"settings": asdict(self.settings)}
 

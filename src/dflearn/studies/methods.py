@@ -57,7 +57,6 @@ class RunContext:
         return self.problem.relaxed_solver()
 
     def cost(self, name: str) -> float:
-        """A parameter that is a cost."""
         return float(self.parameters[name]) * self.unit
 
     @property
@@ -96,7 +95,6 @@ class Prepared:
 
     @property
     def last(self) -> Loss:
-        """The loss that training ends with."""
         return self.loss if isinstance(self.loss, Loss) else self.loss[-1]
 
     @property

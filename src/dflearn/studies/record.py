@@ -114,7 +114,6 @@ def outdated(records: Iterable[Record]) -> list[Record]:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Processor, versions and commit."""
     about = {"processor": _processor(), "system": platform.platform(), "python": platform.python_version()}
     return {**about, "versions": installed(PACKAGES), "commit": _commit()}
 

@@ -48,7 +48,6 @@ class Failure:
     error: str
 
     def as_dict(self) -> dict[str, str]:
-        """The run, and the last line of its error."""
         return {"run": str(self.config), "error": self.error.strip().splitlines()[-1]}
 
 
@@ -151,7 +150,6 @@ class Store(AbstractContextManager["Store"]):
         return self._first(text, (config.question, RESULTS_VERSION)) is not None
 
     def records(self) -> list[Record]:
-        """Every finished run of this results version, by problem, method and seed."""
         rows = self._rows("SELECT record FROM runs WHERE results_version = ?", (RESULTS_VERSION,))
         records = [_read(self.path, Record, text) for (text,) in rows]
         return sorted(records, key=lambda r: (r.config.problem, r.config.method, r.config.seed, r.config.key))

@@ -45,7 +45,6 @@ class MethodSummary:
         return tuple(record.config.seed for record in self.records)
 
     def values(self, metric: str) -> np.ndarray:
-        """One value per seed, `(seeds,)`."""
         return np.array([record.metric(metric) for record in self.records])
 
     def mean_of(self, metric: str) -> float:
@@ -76,7 +75,6 @@ class MethodSummary:
         return self.mean_of("ratio_of_sums") - self.mean_of("floor_ratio_of_sums")
 
     def on(self, seeds: Iterable[int]) -> MethodSummary:
-        """The same with the runs of these seeds alone."""
         return replace(self, records=tuple(record for record in self.records if record.config.seed in set(seeds)))
 
 

@@ -93,12 +93,10 @@ class _Case:
         return self.layer.solve(y, instance, start)
 
     def part(self, index: Any) -> Instance | None:
-        """What is special about the instances at `index`."""
         return None if self.instance is None else self.instance[index]
 
     @cached_property
     def solution(self) -> Solution:
-        """The answer that others are compared with."""
         return self.solve(self.y.clone(), self.instance).check()
 
 

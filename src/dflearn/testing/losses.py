@@ -163,6 +163,5 @@ def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Te
 
 
 def _rows(batch: Batch, index: Any) -> Batch:
-    """The instances of a batch at `index`."""
     held = {f.name: value for f in fields(batch) if (value := getattr(batch, f.name)) is not None}
     return Batch(**{name: value[index] for name, value in held.items()})

@@ -33,7 +33,6 @@ SEAL_SIZE = len(SEAL) + 64
 
 
 def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write tensors and plain values to `path`, atomically."""
     buffer = io.BytesIO()  # an interrupt inside the write to a file ends in an error of torch's own
     torch.save({"format": FORMAT, **content}, buffer)
     write_whole(Path(path), _sealed(buffer.getbuffer()))

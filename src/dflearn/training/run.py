@@ -139,11 +139,9 @@ class Run:
 
     @property
     def loss(self) -> Loss:
-        """The loss of this phase."""
         return cast(Loss, self.losses[self.phase])
 
     def note(self, text: str) -> None:
-        """A note for the reader: in the history, and as a warning."""
         self.history.note(text)
 
     @property

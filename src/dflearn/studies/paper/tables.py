@@ -73,7 +73,6 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published value, in the published style."""
         return None if self.published is None else self.summary.regret - self.published.regret
 
 
@@ -121,7 +120,6 @@ def summary_cells(problem: str, rows: Sequence[Row], published: int) -> list[str
 
 
 def judges(rows: Sequence[Row]) -> str:
-    """The exact solvers that judged these rows."""
     return ", ".join(sorted({" ".join(r.solver.split()[:2]) for row in rows for r in row.summary.records}))
 
 
