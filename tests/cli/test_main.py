@@ -1,11 +1,9 @@
-"""The command `dfl`, run in process, and once as a real process for each way of starting it."""
+"""The command `dfl`, run in process."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,11 +137,3 @@ def test_wrong_usage_and_interruption(data: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(DecisionDataset, "load", interrupt)
     assert main(["label", str(data), *KNAPSACK, "--out", str(data)]) == 130
     assert capsys.readouterr().err.endswith("dfl: interrupted\n")
-
-
-def test_as_a_process() -> None:
-    """By its module; the script that is installed is tried in tests/test_packaging.py."""
-    command = [sys.executable, "-m", "dflearn", "generate", "X", "--out", "x"]
-    wrong = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert wrong.returncode == 1
-    assert wrong.stderr.startswith("dfl: error: no problem is named 'X'")

@@ -179,20 +179,15 @@ def test_ties_are_counted_in_any_unit(size: float) -> None:
 def test_predictions_of_another_size() -> None:
     loss = SCE(Smoothed(PROGRAM, 1.0))
     for factor, said in ((100.0, "1e+02 times as large"), (3.0, "3 times as large"), (0.3, "0.3 times as large")):
-        found = diagnose(Given(), loss, replace_features(factor), problem=PROGRAM)
+        found = diagnose(Given(), loss, DATA.with_features(factor * DATA.costs), problem=PROGRAM)
         assert found.size == pytest.approx(factor)
         assert found.spread == pytest.approx(factor)
         assert said in texts(found, "warning")
-    fine = diagnose(Given(), loss, replace_features(1.0), problem=PROGRAM)
+    fine = diagnose(Given(), loss, DATA.with_features(DATA.costs), problem=PROGRAM)
     assert texts(fine, "warning") == texts(fine, "problem") == ""
     assert "Every decision is optimal already" in texts(fine, "fine")
     means = DATA.costs.mean(0).tolist()
     assert "hardly differ between instances" in texts(diagnose(Constant(means), loss, DATA, problem=PROGRAM), "warning")
-
-
-def replace_features(factor: float) -> DecisionDataset:
-    """Features that are the costs themselves, times a factor."""
-    return DecisionDataset(factor * DATA.costs, DATA.costs, DATA.decisions)
 
 
 class Wrong(SmoothedTopOne):

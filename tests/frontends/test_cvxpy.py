@@ -147,8 +147,7 @@ def test_several_costs_known_data_and_bounds() -> None:
     )
     fee.value, room.value = 4.0, 1.5
     made = dfl.from_cvxpy(problem, [a, b], keep_offset=True)
-    names = made.program.variable_names
-    assert names == ("x[0]", "x[1]", "z", "constant")
+    assert made.program.variable_names == ("x[0]", "x[1]", "z", "constant")
     assert made.program.cost_names == ("a", "b")
     np.testing.assert_array_equal(made.program.S.toarray(), [[1, 0], [0, 2], [0, 0], [1, 0]])
     np.testing.assert_array_equal(made.program.d, [0, -1, 4, 0])

@@ -385,14 +385,9 @@ def test_validation_leaves_no_trace() -> None:
     assert torch.equal(*results)
 
 
-OPTIONS: dict[str, Any] = {
-    "make_model": lambda seed: Linear(FEATURES, ITEMS, seed=seed),
-    "train": knapsack_data(24, 1),
-    "validation": knapsack_data(12, 2),
-    "problem": HiGHS(PROGRAM),
-    "epochs": 2,
-    "lr": 0.05,
-}
+OPTIONS: dict[str, Any] = {"train": knapsack_data(24, 1), "validation": knapsack_data(12, 2)}
+OPTIONS |= {"make_model": lambda seed: Linear(FEATURES, ITEMS, seed=seed)}
+OPTIONS |= {"problem": HiGHS(PROGRAM), "epochs": 2, "lr": 0.05}
 
 
 def perturbed(sigma: float) -> FenchelYoung:
