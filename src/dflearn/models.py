@@ -103,9 +103,6 @@ class MLP(nn.Sequential):
         super().__init__(*modules)
 
 
-# -- what goes before and after a model -----------------------------------------------------------------------------
-
-
 class TileNet(nn.Module):
     """Positive costs of the tiles of an image: a small net looks at each tile, another at what the first saw around it.
 
@@ -203,9 +200,6 @@ class Positive(nn.Module):
         return nn.functional.softplus(costs / self.scale) * self.scale
 
 
-# -- gradient boosting ------------------------------------------------------------------------------------------------
-
-
 class Trees(nn.Module):
     """A sum of regression trees for each cost, as plain arrays: ŷ_j = base_j + Σ over trees t of leaf_jt(x).
 
@@ -236,14 +230,9 @@ class Trees(nn.Module):
     base: Tensor
 
     KINDS: ClassVar[dict[str, torch.dtype]] = {
-        "root": torch.int64,
-        "feature": torch.int64,
-        "threshold": torch.float64,
-        "left": torch.int64,
-        "right": torch.int64,
+        **dict.fromkeys(("root", "feature", "left", "right"), torch.int64),
+        **dict.fromkeys(("threshold", "value", "base"), torch.float64),
         "missing_left": torch.bool,
-        "value": torch.float64,
-        "base": torch.float64,
     }
 
     def __init__(self, costs: int, arrays: Mapping[str, Tensor] | None = None) -> None:

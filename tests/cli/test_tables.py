@@ -66,19 +66,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def train(*more: str) -> int:
-    files = [
-        "--program",
-        "units.lp",
-        "--features",
-        "x.csv",
-        "--costs",
-        "y.csv",
-        "--map",
-        "map.csv",
-        "--out",
-        "model.dfl",
-    ]
-    return main(["train", *files, "--loss", "spo+", "--epochs", "2", *more])
+    files = "--program units.lp --features x.csv --costs y.csv --map map.csv --out model.dfl"
+    return main(["train", *files.split(), "--loss", "spo+", "--epochs", "2", *more])
 
 
 def decide(*more: str) -> int:
@@ -113,9 +102,8 @@ def test_from_mixed_tables_to_decisions(folder: Path, capsys: Output) -> None:
     predicted = model.predict(held(read_mixed("new_x.csv")))
     a, b = found[["gen(a,1)", "gen(a,2)"]].to_numpy(), found[["gen(b,1)", "gen(b,2)"]].to_numpy()
     for costs, column in ((predicted, "predicted_objective"), (pd.read_csv("new_y.csv").to_numpy(), "true_objective")):
-        np.testing.assert_allclose(
-            found[column], (costs[:, :2] * a).sum(1) + 2 * costs[:, 2] * b.sum(1) + 3 * found["start"]
-        )
+        cost = (costs[:, :2] * a).sum(1) + 2 * costs[:, 2] * b.sum(1) + 3 * found["start"]
+        np.testing.assert_allclose(found[column], cost)
     assert model.solver_.program.cost_names == ("price_1", "price_2", "fuel")
 
 

@@ -40,17 +40,11 @@ def assert_equal(first: DecisionDataset, second: DecisionDataset) -> None:
         assert torch.equal(value, other[name]), name
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
         ({"features": np.zeros((12, 3))}, "features must be a torch tensor, got ndarray"),
-        (
-            {"features": np.full((12, 3), "wet")},
-            "got ndarray that holds more than numbers: encode text and dates first",
-        ),
+        ({"features": np.full((12, 3), "wet")}, "got ndarray that holds more than numbers: encode text and dates"),
         ({"features": torch.zeros(12)}, r"features must have one row per instance.*\(12,\)"),
         ({"features": torch.zeros(12, 3, dtype=torch.int64)}, "features must be floating-point, got torch.int64"),
         ({"features": torch.tensor([[1.0]] * 11 + [[float("nan")]])}, "features holds a NaN.* in row 11"),
@@ -59,9 +53,9 @@ def assert_equal(first: DecisionDataset, second: DecisionDataset) -> None:
         ({"instance": Instance(b=torch.zeros(10, 2))}, "instance.b has 10 rows"),
         ({"instance": Instance(h=torch.full((12, 2), torch.inf))}, "instance.h holds a NaN or an infinity"),
         ({"instance": Instance(lower=torch.full((12, 2), torch.nan))}, "instance.lower holds a NaN"),
-        ({"ids": torch.zeros(12)}, "ids must be an int64 tensor"),
-        ({"weights": [1.0] * 12}, "weights must be a float64 tensor of shape .*got list"),
-        ({"weights": torch.ones(12)}, "weights must be a float64 tensor of shape .*got torch.float32"),
+        ({"ids": torch.zeros(12)}, "ids must be a tensor of torch.int64"),
+        ({"weights": [1.0] * 12}, "weights must be a tensor of torch.float64 and shape .*got list"),
+        ({"weights": torch.ones(12)}, "weights must be a tensor of torch.float64 and shape .*got torch.float32"),
         ({"weights": torch.ones(12, 1).double()}, r"weights must be .*\(12, 1\)"),
         ({"weights": torch.arange(-2, 10).double()}, "not negative; row 0 has -2"),
         ({"weights": torch.zeros(12).double()}, "weights of these instances are all zero"),
@@ -79,9 +73,6 @@ def test_costs_decisions_and_instances_may_be_missing() -> None:
     assert data.batch([0, 2]).costs is None
     with pytest.raises(DataError, match="holds no decisions"):
         data.batch().require("decisions")
-
-
-# -- parts ----------------------------------------------------------------------------------------------------------
 
 
 def test_indexing_takes_the_same_rows_of_everything() -> None:
@@ -109,9 +100,7 @@ def test_a_slice_is_a_data_set() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
-@pytest.mark.parametrize(
-    ("count", "test", "validation"), [(2000, 1000, 0.2), (2000, 0.25, 0.2), (37, 0.3, 5), (10, 1, 0.01)]
-)
+@pytest.mark.parametrize(("count", "test", "validation"), [(2000, 1000, 0.2), (2000, 0.25, 0.2), (37, 0.3, 5)])
 def test_split_is_that_of_scikit_learn(seed: int, count: int, test: float, validation: float) -> None:
     data = DecisionDataset(torch.randn(count, 2, generator=torch.Generator().manual_seed(1)))
     rest, held_out = train_test_split(np.arange(count), test_size=test, random_state=seed)
@@ -129,9 +118,6 @@ def test_a_split_that_leaves_a_part_empty_is_refused(test: float, validation: fl
         dataset().split(0, test=test, validation=validation)
 
 
-# -- data loaders ---------------------------------------------------------------------------------------------------
-
-
 def test_collate_stacks_single_instances() -> None:
     data = dataset()
     batch, whole = collate([data[i] for i in (4, 0)]), data[[4, 0]]
@@ -141,9 +127,6 @@ def test_collate_stacks_single_instances() -> None:
     assert batch.instance.h is None
     with pytest.raises(DataError, match="others lack"):
         collate([data[0], Batch(data.features[0])])
-
-
-# -- files ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -178,10 +161,7 @@ def saved(path: Path, **changes: Any) -> None:
         (lambda path: saved(path, version=3), "its version is 3, newer than 1: update dflearn"),
         (lambda path: saved(path, prices=np.zeros((2, 1))), "prices"),
         (lambda path: np.savez(path, format=FORMAT, version=1), "features"),
-        (
-            lambda path: saved(path, features=np.array([{"a": 1}])),
-            "features holds object: numbers, booleans and text only",
-        ),
+        (lambda path: saved(path, features=np.array([{"a": 1}])), "features holds object: numbers, booleans and"),
         (lambda path: saved(path, features=np.zeros((2, 1), np.int64)), "features must be floating-point"),
         (lambda path: damaged(path, lambda content: content[: len(content) // 2]), "not a data set"),
         (lambda path: damaged(path, flipped), "CRC"),
@@ -213,9 +193,6 @@ def test_a_file_that_would_unpack_to_gigabytes_is_refused_unread(tmp_path: Path)
     np.savez_compressed(path, format=FORMAT, version=1, features=np.zeros((2**12, 2**12 + 1)))
     with pytest.raises(DataError, match=r"its \d+ bytes would unpack to more than \d+.*with another tool"):
         DecisionDataset.load(path)
-
-
-# -- weights --------------------------------------------------------------------------------------------------------
 
 
 def test_weights_go_wherever_the_data_go(tmp_path: Path) -> None:

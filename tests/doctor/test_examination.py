@@ -59,9 +59,6 @@ def texts(diagnosis: Diagnosis, severity: str) -> str:
     return " ".join(f"{one.what} {one.remedy}" for one in diagnosis.findings if one.severity == severity)
 
 
-# -- the paper's case -----------------------------------------------------------------------------------------------
-
-
 def test_regret_stands_still_where_sce_moves() -> None:
     """One of two items, worth 0.8 and 0.4. The prediction (0.1, 0.2) prefers the wrong one, and at μ = 0.05 so firmly
     that the smoothed decision is the vertex (0, 1): regret has no slope there. SCE still contrasts two decisions."""
@@ -98,9 +95,6 @@ def test_the_share_without_gradient_is_the_closed_form_s() -> None:
         still = (leaf.grad.norm(dim=-1) < 1e-9).numpy()
         assert found.without_gradient == pytest.approx(still.mean())
         assert found.stuck == pytest.approx(still[found.wrong].mean())
-
-
-# -- one case for each finding --------------------------------------------------------------------------------------
 
 
 def test_regrets_are_those_of_evaluate_and_of_least_squares() -> None:
@@ -185,20 +179,15 @@ def test_ties_are_counted_in_any_unit(size: float) -> None:
 def test_predictions_of_another_size() -> None:
     loss = SCE(Smoothed(PROGRAM, 1.0))
     for factor, said in ((100.0, "1e+02 times as large"), (3.0, "3 times as large"), (0.3, "0.3 times as large")):
-        found = diagnose(Given(), loss, replace_features(factor), problem=PROGRAM)
+        found = diagnose(Given(), loss, DATA.with_features(factor * DATA.costs), problem=PROGRAM)
         assert found.size == pytest.approx(factor)
         assert found.spread == pytest.approx(factor)
         assert said in texts(found, "warning")
-    fine = diagnose(Given(), loss, replace_features(1.0), problem=PROGRAM)
+    fine = diagnose(Given(), loss, DATA.with_features(DATA.costs), problem=PROGRAM)
     assert texts(fine, "warning") == texts(fine, "problem") == ""
     assert "Every decision is optimal already" in texts(fine, "fine")
     means = DATA.costs.mean(0).tolist()
     assert "hardly differ between instances" in texts(diagnose(Constant(means), loss, DATA, problem=PROGRAM), "warning")
-
-
-def replace_features(factor: float) -> DecisionDataset:
-    """Features that are the costs themselves, times a factor."""
-    return DecisionDataset(factor * DATA.costs, DATA.costs, DATA.decisions)
 
 
 class Wrong(SmoothedTopOne):
@@ -282,13 +271,6 @@ def test_labels_of_the_relaxation_train_but_cannot_judge() -> None:
     assert found.stuck == 0
 
 
-def test_an_exact_layer_gives_regret_no_gradient_at_all() -> None:
-    found = diagnose(Linear(3, 6), Regret(Exact(HiGHS(PROGRAM))), DATA, problem=PROGRAM)
-    assert found.without_gradient == 1
-    assert "100% of the instances" in texts(found, "problem")
-    assert "mu is" not in texts(found, "problem")
-
-
 def test_a_layer_of_another_program_is_suspected() -> None:
     """The layer knows one decision only, and that is the label: the loss is content whatever is predicted."""
     problem, data = top_one(3), dataset([3.0, 2, 1], count=5)
@@ -306,9 +288,6 @@ def test_labels_that_are_not_optimal_are_suspected() -> None:
     assert "better than the label" in texts(found, "problem")
 
 
-# -- what is not known is left out ----------------------------------------------------------------------------------
-
-
 def test_without_a_problem_and_without_costs() -> None:
     loss = FenchelYoung(Smoothed(PROGRAM, 1.0))
     found = diagnose(Linear(3, 6), loss, DecisionDataset(DATA.features, decisions=DATA.decisions))
@@ -316,22 +295,6 @@ def test_without_a_problem_and_without_costs() -> None:
     assert found.wrong.mean() > 0.5
     assert found.stuck == 0
     assert "regret" not in str(found)
-
-
-# -- the command ----------------------------------------------------------------------------------------------------
-
-
-def test_the_paper_s_case_stands_still_with_regret_and_moves_with_sce(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {}
-    for loss in ("regret", "sce"):
-        assert main(["doctor", "TopK-20x1", "--layer", "smoothed", "--mu", "0.001", "--loss", loss]) == 0
-        found[loss] = capsys.readouterr().out.splitlines()
-    rows = {loss: lines[-1].split()[1:] for loss, lines in found.items()}
-    assert rows["regret"][0] == "100%"
-    assert rows["regret"][1] == rows["regret"][2]
-    assert rows["sce"][0] == "0%"
-    assert float(rows["sce"][2].rstrip("%")) < 0.7 * float(rows["sce"][1].rstrip("%"))
-    assert any("Regret stands still" in line for line in found["regret"])
 
 
 def test_the_command_judges_training_on_instances_held_out(capsys: pytest.CaptureFixture[str]) -> None:

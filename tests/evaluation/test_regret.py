@@ -107,9 +107,6 @@ def test_negative_regrets_are_counted_never_clipped() -> None:
     assert "1 of 3 regrets are negative, the most by -1: the decisions of the data are not optimal" in found.summary()
 
 
-# -- intervals ------------------------------------------------------------------------------------------------------
-
-
 def test_intervals_are_no_narrower_than_students_and_follow_the_skewness() -> None:
     found = example(400)
     ratios = found.regrets / found.optima
@@ -132,9 +129,7 @@ def test_intervals_of_what_is_never_negative_end_at_zero() -> None:
     assert estimates.mean(skewed, 0.95).low < 0
     assert found.metrics["mse"].low == found.metrics["absolute_regret"].low == found.metrics["ratio_of_sums"].low == 0
     assert found.metrics["mse"].high == estimates.mean(skewed, 0.95).high
-    inexact = example(
-        40, squared_errors=skewed, regrets=skewed - 1e-3
-    )  # a solver with a gap: regrets are taken as they are
+    inexact = example(40, squared_errors=skewed, regrets=skewed - 1e-3)  # by a solver with a gap
     assert inexact.metrics["mse"].low == 0 > inexact.metrics["absolute_regret"].low
 
 
@@ -176,9 +171,6 @@ def test_intervals_of_few_or_no_instances() -> None:
     wide, narrow = example(50, confidence=0.99), example(50, confidence=0.5)
     for name in narrow.metrics:
         assert wide.metrics[name].low < narrow.metrics[name].low < narrow.metrics[name].high < wide.metrics[name].high
-
-
-# -- pessimistic regret ---------------------------------------------------------------------------------------------
 
 
 def test_pessimistic_breaks_ties_against_the_prediction() -> None:
@@ -243,9 +235,7 @@ def test_pessimistic_is_infinite_where_ties_are_unbounded() -> None:
 def test_pessimistic_against_enumeration(seed: int) -> None:
     """Small knapsacks with capacities and a known cost d per instance; integer predictions make many ties."""
     rng, n, count = np.random.RandomState(seed), 7, 12
-    program = Program(
-        G=rng.randint(1, 6, (2, n)), h=[9, 9], upper=1, S=-np.eye(n), integer=True, sense="maximize", name="small"
-    )
+    program = Program(G=rng.randint(1, 6, (2, n)), h=[9, 9], upper=1, S=-np.eye(n), integer=True, sense="maximize")
     h, d = rng.randint(6, 14, (count, 2)).astype(float), rng.randint(0, 2, (count, n)).astype(float)
     instance = Instance(h=torch.tensor(h), d=torch.tensor(d))
     y, guess = rng.uniform(1, 5, (count, n)), rng.randint(0, 3, (count, n)).astype(float)
@@ -258,9 +248,6 @@ def test_pessimistic_against_enumeration(seed: int) -> None:
         assert -found.optima[i] == pytest.approx(true.min())
         assert found.pessimistic_regrets[i] == pytest.approx(true[tied].max() - true.min(), abs=1e-4)
     assert tied.sum() >= 1
-
-
-# -- predictors, problems, labels -----------------------------------------------------------------------------------
 
 
 class Noisy(nn.Module):
@@ -344,9 +331,6 @@ def test_what_cannot_be_judged_is_refused() -> None:
     infeasible = Program(A=np.ones((1, 2)), b=[3], upper=1)
     with pytest.raises(SolverError, match=r"id 0 is INFEASIBLE \(and \d+ more: id 1, id 2"):
         evaluate(PREDICTED, infeasible, dataset(COSTS))
-
-
-# -- compare and print ----------------------------------------------------------------------------------------------
 
 
 def test_compare_by_hand_and_against_scipy() -> None:

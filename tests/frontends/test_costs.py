@@ -58,7 +58,7 @@ def test_a_hole_is_one_index() -> None:
     [
         ({"p_{t}": {"gen(*)": 1}}, r"'p_\{t\}' holds \{t\}, and 'gen\(\*\)' does not say"),
         ({"p": {"run(*)": 1}}, r"no variable matches 'run\(\*\)'"),
-        ({"p": {"gen(*,1)": 1, "gen(a,*)": 2}}, r"'gen\(a,1\)' is told twice to hold 'p'"),
+        ({"p": {"gen(*,1)": 1, "gen(a,*)": 2}}, r"'gen\(a,1\)' holds 'p' twice"),
         ({"p": {"gen(c,1)": 1}}, r"no variable 'gen\(c,1\)'; did you mean"),
         ({"p": {}}, "maps variables to known factors"),
         ({}, "costs is empty"),

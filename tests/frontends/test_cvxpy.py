@@ -21,9 +21,8 @@ def optimum(problem: Any) -> float:
 
 
 def precise(problem: Any) -> dict[str, float]:
-    return (
-        {"MIPGap": 0} if problem.is_mixed_integer() else {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-    )
+    tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+    return {"MIPGap": 0} if problem.is_mixed_integer() else tight
 
 
 def build(model: RandomModel, chosen: list[int], seed: int) -> tuple[Any, Any, Any, Any]:
@@ -116,11 +115,8 @@ def test_portfolio(portfolio: dict[str, Any]) -> None:
     solution = dfl.HiGHS(made.program).solve(made.costs(returns=returns), instance).check()
     found = made.variables(solution.decision)["weights"].numpy()
     for i in range(count):
-        portfolio["returns"].value, portfolio["holdings"].value, portfolio["cap"].value = (
-            returns[i],
-            holdings[i],
-            caps[i],
-        )
+        for name, value in (("returns", returns[i]), ("holdings", holdings[i]), ("cap", caps[i])):
+            portfolio[name].value = value
         best = optimum(portfolio["problem"])
         assert -solution.objective[i].item() == pytest.approx(best, abs=1e-7)
         portfolio["weights"].value = found[i]
@@ -151,8 +147,7 @@ def test_several_costs_known_data_and_bounds() -> None:
     )
     fee.value, room.value = 4.0, 1.5
     made = dfl.from_cvxpy(problem, [a, b], keep_offset=True)
-    names = made.program.variable_names
-    assert names == ("x[0]", "x[1]", "z", "constant")
+    assert made.program.variable_names == ("x[0]", "x[1]", "z", "constant")
     assert made.program.cost_names == ("a", "b")
     np.testing.assert_array_equal(made.program.S.toarray(), [[1, 0], [0, 2], [0, 0], [1, 0]])
     np.testing.assert_array_equal(made.program.d, [0, -1, 4, 0])
@@ -171,7 +166,7 @@ def test_several_costs_known_data_and_bounds() -> None:
 
 X, C, A = cp.Variable(2, name="x"), cp.Parameter(2, name="c"), cp.Parameter(name="a")
 BOX = [X >= 0, X <= 1]
-UNSET = cp.Parameter(name="unset")
+UNSET, SYMMETRIC = cp.Parameter(name="unset"), cp.Variable((2, 2), symmetric=True, name="s")
 A.value = 1.0
 
 
@@ -188,12 +183,7 @@ A.value = 1.0
         (cp.Minimize(C @ X), [*BOX, cp.norm(X) <= 1], C, "more than linear constraints"),
         (cp.Minimize(C @ X), [*BOX, X[0] <= UNSET], C, "unset is neither predicted nor has a value: set unset.value"),
         (cp.Minimize(C @ X + cp.sum(cp.Variable(2, name="x"))), BOX, C, "two variables are called 'x'"),
-        (
-            cp.Minimize(C @ X + cp.trace(cp.Variable((2, 2), symmetric=True, name="s"))),
-            BOX,
-            C,
-            "s is declared symmetric",
-        ),
+        (cp.Minimize(C @ X + cp.trace(SYMMETRIC)), BOX, C, "s is declared symmetric"),
         (cp.Minimize(C @ X + cp.sum(cp.Variable(2, bounds=[0, A]))), BOX, C, "write them as constraints"),
         (cp.Minimize(C @ X), [*BOX, A >= 2], C, "row 4 holds no variable"),
     ],
@@ -221,9 +211,8 @@ def test_values_that_do_not_fit(portfolio: dict[str, Any]) -> None:
 
 def test_an_instance_that_cannot_be_is_named(portfolio: dict[str, Any]) -> None:
     """A constraint between parameters alone is checked for each instance."""
-    problem = cp.Problem(
-        portfolio["problem"].objective, [*portfolio["problem"].constraints, portfolio["cap"][0] <= 0.5]
-    )
+    rows = [*portfolio["problem"].constraints, portfolio["cap"][0] <= 0.5]
+    problem = cp.Problem(portfolio["problem"].objective, rows)
     made = dfl.from_cvxpy(problem, portfolio["returns"])
     with pytest.raises(dfl.errors.ProgramError, match="of instance 1 holds no variable"):
         made.instance(cap=[[0.4, 0.5, 0.6], [0.6, 0.5, 0.6]])

@@ -34,10 +34,8 @@ def test_whatever_the_size(size: float, sign: int) -> None:
 
 
 def test_two_rows_and_two_limits_of_one_row() -> None:
-    for matrix, low, high in (
-        ([[3.0], [1.0]], [-np.inf, 0.1], [0.3, np.inf]),
-        ([[1.0, 1.0]], [0.3], [0.1 * 3 - 1e-16]),
-    ):
+    rows, limits = ([[3.0], [1.0]], [-np.inf, 0.1], [0.3, np.inf]), ([[1.0, 1.0]], [0.3], [0.1 * 3 - 1e-16])
+    for matrix, low, high in (rows, limits):
         program = from_milp(np.ones(len(matrix[0])), constraints=LinearConstraint(matrix, low, high))
         assert dfl.HiGHS(program).solve(torch.ones(program.n)).check().status == 0
     assert program.A.shape == (1, 2)

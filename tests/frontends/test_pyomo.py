@@ -29,11 +29,8 @@ def build(model: RandomModel, chosen: list[int]) -> Any:
     made.double = pe.Param(initialize=2.0, mutable=True)
     kinds = [pe.Integers if integer else pe.Reals for integer in model.integer]
     finite = lambda value: None if np.isinf(value) else value  # noqa: E731
-    made.w = pe.Var(
-        range(model.n),
-        domain=lambda _, i: kinds[i],
-        bounds=lambda _, i: (finite(model.lower[i]), finite(model.upper[i])),
-    )
+    bounds = lambda _, i: (finite(model.lower[i]), finite(model.upper[i]))  # noqa: E731
+    made.w = pe.Var(range(model.n), domain=lambda _, i: kinds[i], bounds=bounds)
     made.rows = pe.ConstraintList()
     for row, low, high in zip(model.M, model.row_lower, model.row_upper, strict=True):
         body = sum(value * made.w[i] for i, value in enumerate(row) if value)
@@ -152,7 +149,7 @@ def bound_by_price(model: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_objective(lambda m: m.price[1] ** 2 * m.x[1]), "not linear in the predicted parameters"),
+        (with_objective(lambda m: m.price[1] ** 2 * m.x[1]), "not linear in the variables or the predicted"),
         (with_objective(lambda m: m.price[1] * m.price[2]), "quadratic in the predicted parameters"),
         (with_objective(lambda m: m.price[1] * m.x[1] + m.x[1] * m.x[2]), "positive semidefinite"),
         (with_objective(lambda m: m.price[1] * pe.exp(m.x[1])), "not linear in the variables"),

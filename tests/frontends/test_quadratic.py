@@ -54,10 +54,7 @@ def check(program: Program, sign: float = 1.0) -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [
-        "QUADOBJ\n    x  x  2\n    x  y  3\n    y  y  8",
-        "QMATRIX\n    x  x  2\n    x  y  3\n    y  x  3\n    y  y  8",
-    ],
+    ["QUADOBJ\n    x  x  2\n    x  y  3\n    y  y  8", "QMATRIX\n    x  x  2\n    x  y  3\n    y  x  3\n    y  y  8"],
 )
 def test_mps(section: str, tmp_path: Path) -> None:
     path = tmp_path / "portfolio.mps"
@@ -102,9 +99,8 @@ def test_pyomo() -> None:
     check(dfl.from_pyomo(model, model.y))
     check(dfl.from_pyomo(model, model.w))
     kept = dfl.from_pyomo(model, model.y, keep_offset=True)
-    assert float(dfl.HiGHS(kept).solve(Y).objective) == pytest.approx(
-        float(dfl.HiGHS(dfl.from_pyomo(model, model.y)).solve(Y).objective) + 4
-    )
+    values = [float(dfl.HiGHS(one).solve(Y).objective) for one in (kept, dfl.from_pyomo(model, model.y))]
+    assert values[0] == pytest.approx(values[1] + 4)
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -91,7 +91,7 @@ ROW = {"A_ub": [[1, 1]], "b_ub": [1]}
         (lambda: dfl.from_linprog([1, 2], **ROW, costs=[1, 1]), "holds 1 twice"),
         (lambda: dfl.from_linprog([1, 2], **ROW, costs="x"), "the indices"),
         (lambda: dfl.from_linprog([1, 2, 3], **ROW), "3 entries, but the constraints have 2"),
-        (lambda: dfl.from_linprog(**ROW, bounds=[(0, 1)] * 3), "one for each of the 2 variables"),
+        (lambda: dfl.from_linprog(**ROW, bounds=[(0, 1)] * 3), "one for each variable"),
         (lambda: dfl.from_linprog(**ROW, integrality=[0, 2]), "semi-continuous"),
         (lambda: dfl.from_milp(constraints=([1, 1], 3, 2)), "row 0 should lie between 3.0 and 2.0"),
         (lambda: dfl.from_milp(constraints=([[1, 0], [1, 0]], [3, 0], [4, 1])), "bounds of variable 0 cross"),

@@ -75,16 +75,11 @@ def test_knapsack_solver_is_exact(capacity: int, predict) -> None:  # type: igno
     torch.testing.assert_close(relaxed.objective, HiGHS(knapsack.program.relax()).solve(costs).objective)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        EnergyKnapsack(capacity=20),
-        EnergyKnapsack(capacity=30, predict="price", seed=3),
-        EnergyKnapsack((3, 5, 7) * 16, 24),
-        Scheduling.synthetic(2, 2, seed=1),
-    ],
-    ids=lambda problem: problem.name,
-)
+SMALL = [EnergyKnapsack(capacity=20), EnergyKnapsack(capacity=30, predict="price", seed=3)]
+SMALL += [EnergyKnapsack((3, 5, 7) * 16, 24), Scheduling.synthetic(2, 2, seed=1)]
+
+
+@pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)
 def test_contract(problem: EnergyKnapsack | Scheduling, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
     check_problem(problem)
@@ -103,10 +98,8 @@ def test_contract(problem: EnergyKnapsack | Scheduling, monkeypatch: pytest.Monk
 def test_the_days_are_those_of_the_file_in_their_order(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     days = load_energy_days(file)
     monkeypatch.setenv("DFLEARN_ENERGY", str(file))
-    for problem in (
-        EnergyKnapsack(capacity=20, predict="price"),
-        EnergyKnapsack(capacity=20, predict="price", path=str(file)),
-    ):
+    for path in (None, str(file)):
+        problem = EnergyKnapsack(capacity=20, predict="price", path=path)
         data = problem.generate(5, dtype=torch.float64)
         np.testing.assert_array_equal(data.features, days.features[:5])
         np.testing.assert_array_equal(data.costs, days.prices[:5])
@@ -118,18 +111,8 @@ def test_the_days_are_those_of_the_file_in_their_order(file: Path, monkeypatch: 
     assert found.floor_regrets is None
 
 
-# -- scheduling --------------------------------------------------------------------------------------------------------
-
-TINY = Scheduling(
-    tasks=(
-        Job(2, 0, 6, 10.0, (3.0, 1.0)),
-        Job(3, 1, 6, 5.0, (2.0, 2.0)),
-        Job(1, 0, 4, 20.0, (4.0, 0.0)),
-    ),
-    capacities=((5.0, 2.0), (4.0, 3.0)),
-    slots=6,
-    minutes=60,
-)
+JOBS = (Job(2, 0, 6, 10.0, (3.0, 1.0)), Job(3, 1, 6, 5.0, (2.0, 2.0)), Job(1, 0, 4, 20.0, (4.0, 0.0)))
+TINY = Scheduling(tasks=JOBS, capacities=((5.0, 2.0), (4.0, 3.0)), slots=6, minutes=60)
 TEXT = """30
 1
 2
@@ -188,7 +171,7 @@ def test_reading_the_text_format(tmp_path: Path) -> None:
     assert found.objective.tolist() == pytest.approx(np.sum(alone, axis=1).tolist())
     for wrong in (TEXT[:-6], TEXT + "7", TEXT.replace("471.40", "much")):
         path.write_text(wrong)
-        with pytest.raises(DataError, match="not a scheduling instance"):
+        with pytest.raises(DataError, match="scheduling instance"):
             Scheduling.read(path)
 
 

@@ -28,7 +28,7 @@ from dflearn.problems import (
     problem_of_origin,
 )
 from dflearn.problems.base import integral_of_ceiling
-from dflearn.problems.paths import COSTS, CheapestWay
+from dflearn.problems.paths import CheapestWay
 from dflearn.problems.registry import ProblemForm
 from dflearn.studies.models import make_model
 from dflearn.testing.problems import check_problem
@@ -103,7 +103,7 @@ def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str
         (ShortestPath(3, 4), "DagShortestPath", "DagShortestPath"),
         (Knapsack(12), "FewRowBinary", "FewRowLP"),
         (Knapsack(9, 5), "HiGHS", "FewRowLP"),
-        (Knapsack(9, 17), "HiGHS", "HiGHS"),
+        (Knapsack(9, 17), "HiGHS", "SmallLP"),
         (FacilityLocation(6, 3), "RelaxationFirst", "HiGHS"),
         (Selection(8, 3), "TopK", "TopK"),
     ],
@@ -112,9 +112,6 @@ def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str
 def test_each_problem_knows_its_best_solvers(problem: Problem, solver: str, relaxed_solver: str) -> None:
     assert type(problem.solver()).__name__ == solver
     assert type(problem.relaxed_solver()).__name__ == relaxed_solver
-
-
-# -- data -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +186,6 @@ def test_capacity_is_the_floor_of_the_share(share: float, items: int, capacity: 
     assert Knapsack(items, capacity_share=share).program.h.tolist() == [capacity, capacity]
 
 
-# -- E[y | x] -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("noise", "degree"), [(0.0, 2), (0.3, 1), (0.5, 6), (1.2, 5)])
 @pytest.mark.parametrize("kind", ["SP-3", "KP-20", "CFL-4x3", "TopK-6x2"])
 def test_expected_costs_are_the_integral_over_the_noise(kind: str, noise: float, degree: int) -> None:
@@ -216,9 +210,6 @@ def test_integral_of_ceiling() -> None:
     np.testing.assert_allclose(integral_of_ceiling(low, high), by_hand, rtol=1e-12)
     far = 1e9 + 0.5
     assert integral_of_ceiling(np.array(far), np.array(far + 1)) == 0.5 * (1e9 + 1) + 0.5 * (1e9 + 2)
-
-
-# -- names and configuration ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*PROBLEMS, "SP-4x6", "KP-50x3", "CFL-20x4", "TopK-20x3"])
@@ -293,40 +284,15 @@ def test_ways_are_as_cheap_as_dijkstras(side: int) -> None:
         assert np.allclose(problem.program.A @ way, problem.program.b)
 
 
-def test_negative_costs_count_as_zero_and_ways_stay_ways() -> None:
-    problem = Terrain(4)
-    c = np.random.RandomState(1).normal(size=(50, problem.program.n))
-    w = CheapestWay(4)(c)
-    assert np.allclose(w @ problem.program.A.T, problem.program.b)
-    into = np.zeros((50, 16))
-    for arc, (_, head) in enumerate(problem.arcs()):
-        into[:, head] += w[:, arc]
-    assert into.max() == 1  # no tile is entered twice
-    assert np.array_equal(w, CheapestWay(4)(np.maximum(c, 0)))
-
-
-def test_without_noise_the_colour_tells_the_cost() -> None:
-    problem = Terrain(4, pixels=2, noise=0.0, grain=0.0)
-    data = problem.generate(3, dtype=torch.float64)
-    colours = data.features.reshape(3, 3, 4, 2, 4, 2)
-    assert float((colours - colours[:, :, :, :1, :, :1]).abs().max()) == 0  # a tile has one colour
-    seen = colours[:, :, :, 0, :, 0].reshape(3, 3, 16).permute(0, 2, 1).reshape(48, 3)
-    costs = data.batch().require("costs").reshape(48)
-    assert set(costs.tolist()) == set(COSTS.tolist())
-    same = (seen[:, None] == seen[None]).all(-1)
-    assert torch.equal(same, costs[:, None] == costs[None])
-
-
 def test_the_model_of_tiles() -> None:
     problem = Terrain(3, pixels=4)
     x = problem.generate(6).features
-    model = make_model("tiles", tuple(x.shape[1:]), 9, seed=1)
+    model, other = (make_model("tiles", tuple(x.shape[1:]), 9, seed=seed) for seed in (1, 2))
     y = model(x)
     assert y.shape == (6, 9)
     assert bool((y > 0).all())
     assert torch.allclose(model(x.reshape(2, 3, *x.shape[1:])).reshape(6, 9), y, atol=1e-6)
-    assert torch.equal(make_model("tiles", tuple(x.shape[1:]), 9, seed=1)(x), y)
-    assert not torch.equal(make_model("tiles", tuple(x.shape[1:]), 9, seed=2)(x), y)
+    assert not torch.equal(other(x), y)
     changed = x.clone()
     changed[:, :, :4, :4] = 1 - changed[:, :, :4, :4]  # the first tile: only it and its neighbours see that
     different = (model(changed) - y).abs().amax(0).reshape(3, 3) > 1e-6

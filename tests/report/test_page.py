@@ -62,8 +62,6 @@ def test_files(tmp_path: Path) -> None:
         style.write_figure(figure, tmp_path, "curve", ["gif"])
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
 HEADER, ROWS = ["method", "regret"], [["SPO+^p=5% x", "1 ± 2"], ["a|b", "0.10"]]
 
 

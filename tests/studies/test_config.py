@@ -57,7 +57,7 @@ def test_a_file_is_a_grid_with_every_parameter_filled_in(tmp_path: Path) -> None
         ('problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nkeep = "first"', "keep is 'last' or 'best', got 'first'"),
         ('problems = ["SP-3"]\nmethods = ["MSE"]\nsolver = "cplex"', "'default' or 'gurobi', got 'cplex'"),
         ('problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nepochs = 0', "epochs must be an integer of at least 1"),
-        ('problems = ["SP-3"]\nmethods = ["MSE"]\n[parameters.PFY]\nsigma = 2', "PFY, which is not among the methods"),
+        ('problems = ["SP-3"]\nmethods = ["MSE"]\n[parameters.PFY]\nsigma = 2', "PFY, not among the methods"),
         ("problems = [", "not a TOML file"),
     ],
 )
@@ -101,9 +101,8 @@ def test_the_key_tells_runs_apart_and_nothing_else(monkeypatch: pytest.MonkeyPat
 
 
 def test_gurobi_is_chosen_where_it_is_needed_and_allowed() -> None:
-    solvers = {
-        name: resolve(name, "MSE", 1, solver="gurobi").solver for name in ("SP-5", "KP-100", "CFL-100", "CFL-200")
-    }
+    names = ("SP-5", "KP-100", "CFL-100", "CFL-200")
+    solvers = {name: resolve(name, "MSE", 1, solver="gurobi").solver for name in names}
     assert solvers == {"SP-5": "default", "KP-100": "gurobi", "CFL-100": "gurobi", "CFL-200": "default"}
 
 

@@ -81,9 +81,8 @@ def test_a_budget_leaves_out_what_would_not_fit(store: Store) -> None:
     configs = [tiny(seed=seed) for seed in (1, 2, 3)]
     seconds = {1: 10.0, 2: 1e6, 3: 20.0}
     executor = Recorder()
-    summary = run_study(
-        configs, store, executor, budget=1000.0, estimate=lambda config: seconds[config.seed], progress=False
-    )
+    estimate = lambda config: seconds[config.seed]  # noqa: E731
+    summary = run_study(configs, store, executor, budget=1000.0, estimate=estimate, progress=False)
     assert executor.seen == [configs[0], configs[2]]
     assert summary.left == [configs[1]]
     assert store.progress().missing == [configs[1]]
@@ -145,9 +144,8 @@ def test_an_interrupted_study_ends_as_an_undisturbed_one(tmp_path: Path, cache: 
     with Store(disturbed) as store, pytest.raises(KeyboardInterrupt):
         run_study(configs, store, Interrupted(cache), progress=False)
     command = [sys.executable, "-m", "dflearn", "run", str(study), "--jobs", "1", "--cache", str(cache)]
-    driver = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    driver = subprocess.Popen(command, **pipes, text=True, start_new_session=True)
     ended = _wait_for(disturbed, 1, driver)
     ended |= _wait_for(disturbed, 3, driver)
     workers = _children(driver.pid)

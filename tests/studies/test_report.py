@@ -61,9 +61,7 @@ def test_the_page_compares_on_shared_seeds_and_shows_the_rest() -> None:
 
 
 def test_the_paper_s_page_shows_published_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dflearn.studies.paper.figures.COMPUTED", {}
-    )  # they take ten seconds, and have tests of their own
+    monkeypatch.setattr("dflearn.studies.paper.figures.COMPUTED", {})  # slow, with tests of their own
     text = paper_page([record("SP-5", "SCE^DYS", 1, 0.2, 0.1)], "One").html()
     assert "Surrogate losses (SPO+, SCE) against decision losses" in text
     assert "<td>0.32</td>" in text
@@ -106,9 +104,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "<title>Study small</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
     run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "figures"), "--format", "pdf", "svg")
     names = ["problem-by-problem-sp-5", "regret-against-time-sp-5", "while-training-sp-5"]
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
-        f"{n}.{f}" for n in names for f in ("pdf", "svg")
-    ]
+    written = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert written == [f"{n}.{f}" for n in names for f in ("pdf", "svg")]
     with pytest.raises(OptionError, match=r"ends in \.html, \.md, \.tex, \.txt, or is a folder; got 'report.pdf'"):
         run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "report.pdf"))
     with pytest.raises(DataError, match="no study at"):

@@ -59,7 +59,7 @@ def test_what_ignores_the_new_parts_is_found() -> None:
     linear = replace(programs.portfolio(), Q=None)
     with pytest.raises(AssertionError, match="own q is not in the objective"):
         check_solver(ForgetsCurvature, linear, any_program=False)
-    with pytest.raises(AssertionError, match="where instances have a q"):
+    with pytest.raises(AssertionError, match="with a q"):
         check_layer(IgnoresCurvature(linear, 0.5), linear)
     with pytest.raises(AssertionError, match=r"gradient of instance \d in its (b|h|d) is 0"):
         check_layer(StiffRows(linear, 0.5), linear, exact_gradient=True)

@@ -13,53 +13,30 @@ from dflearn.solvers.base import Solution, Status
 from dflearn.testing import check_optimal, kkt_residuals
 
 RIGHT = 1e-12
+NORM: dict[str, Any] = {"mu": 1.0, "regularizer": "norm"}
 
 # A program, costs, Ω, its solution by hand, and an answer that is feasible but wrong.
 CASES: dict[str, tuple[Program, list[float], dict[str, Any], list[float], list[float]]] = {
     "a simplex": (Program(A=[[1, 1, 1]], b=[1]), [2, 3, 4], {}, [1, 0, 0], [0, 1, 0]),
     "a knapsack": (Program(G=[[2, 1]], h=[2], upper=1), [-3, -2], {}, [0.5, 1], [1, 0]),
-    "a degenerate vertex": (
-        Program(G=[[1, 1], [1, 2], [2, 1]], h=[1, 1, 2], upper=1),
-        [-3, -1],
-        {},
-        [1, 0],
-        [0, 0.5],
-    ),
+    "a degenerate vertex": (Program(G=[[1, 1], [1, 2], [2, 1]], h=[1, 1, 2], upper=1), [-3, -1], {}, [1, 0], [0, 0.5]),
     "dependent rows": (Program(A=[[1, 1], [2, 2]], b=[1, 2]), [1, 3], {}, [1, 0], [0.5, 0.5]),
     "a penalty": (Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf]), [3, 2.9, 1e9], {}, [0, 1, 0], [1, 0, 0]),
     "a free variable": (Program(A=[[1, 1]], b=[1], lower=[-np.inf, 0]), [1, 1], {}, [-3, 4], [1, 1]),
     "squared, inside": (Program(n=2, lower=-1, upper=1), [0.5, -0.25], {"mu": 1.0}, [-0.5, 0.25], [-0.5, 0.2]),
     "squared, on a row": (Program(A=[[1, 1]], b=[1]), [1, 2], {"mu": 2.0}, [0.75, 0.25], [0.7, 0.3]),
     "squared, at a bound": (Program(A=[[1, 1]], b=[1]), [1, 9], {"mu": 1.0}, [1, 0], [0.9, 0.1]),
-    "norm, inside": (
-        Program(A=[[1, 1]], b=[2], lower=-9, upper=9),
-        [0, 0],
-        {"mu": 1.0, "regularizer": "norm"},
-        [1, 1],
-        [1.1, 0.9],
-    ),
-    "norm, at zero": (Program(n=2), [-0.6, -0.7], {"mu": 1.0, "regularizer": "norm"}, [0, 0], [0.1, 0.1]),
-    "norm, not at zero": (
-        Program(n=2, upper=[3, 4]),
-        [-6, -8],
-        {"mu": 9.0, "regularizer": "norm"},
-        [3, 4],
-        [0, 0],
-    ),
+    "norm, inside": (Program(A=[[1, 1]], b=[2], lower=-9, upper=9), [0, 0], NORM, [1, 1], [1.1, 0.9]),
+    "norm, at zero": (Program(n=2), [-0.6, -0.7], NORM, [0, 0], [0.1, 0.1]),
+    "norm, not at zero": (Program(n=2, upper=[3, 4]), [-6, -8], {"mu": 9.0, "regularizer": "norm"}, [3, 4], [0, 0]),
 }
 
 
 def scaled(program: Program, rows: float, decisions: float) -> Program:
     """The same program with rows multiplied by one number and decisions by another."""
-    return Program(
-        A=program.A * (rows / decisions),
-        b=program.b * rows,
-        G=program.G * (rows / decisions),
-        h=program.h * rows,
-        lower=program.lower * decisions,
-        upper=program.upper * decisions,
-        n=program.n,
-    )
+    A, G = (matrix * (rows / decisions) for matrix in (program.A, program.G))
+    lower, upper = program.lower * decisions, program.upper * decisions
+    return Program(A=A, b=program.b * rows, G=G, h=program.h * rows, lower=lower, upper=upper, n=program.n)
 
 
 @pytest.mark.parametrize("name", CASES)

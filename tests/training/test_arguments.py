@@ -138,9 +138,6 @@ def test_a_function_needs_the_number_of_costs() -> None:
     assert regressor.decide(DATA.features.numpy()).shape == (24, P)
 
 
-# -- structure ------------------------------------------------------------------------------------------------------
-
-
 def test_instances_with_constraints_of_their_own_are_solved() -> None:
     """Oracles know one set of constraints. Where instances differ in theirs, HiGHS solves them."""
     few = Program(A=np.ones((1, 4)), b=[2], upper=1, name="two of four")
@@ -157,9 +154,6 @@ def test_instances_with_constraints_of_their_own_are_solved() -> None:
     assert regressor.solver_.identity == "TopK"
     decided = regressor.decide(X, by_row.instance.to(torch.float64))  # type: ignore[union-attr]
     np.testing.assert_allclose(decided.sum(1), [1, 2, 3, 1, 2, 3])
-
-
-# -- data -----------------------------------------------------------------------------------------------------------
 
 
 def test_data_of_torch_are_taken_where_they_leave_no_doubt() -> None:
@@ -205,13 +199,8 @@ def test_other_data_are_refused_with_what_to_do(data: Any, message: str) -> None
             take()
 
 
-# -- losses, models, optimizers, callbacks --------------------------------------------------------------------------
-
-
 def test_features_of_another_precision_than_the_weights() -> None:
-    with pytest.raises(
-        DataError, match=r"torch.float64 and the model's weights torch.float32.*data.to\(torch.float32\)"
-    ):
+    with pytest.raises(DataError, match=r"torch.float64 and the model's weights torch.float32.*data.to\("):
         fit(model(), MSE(), DATA.to(torch.float64), epochs=1)
     fit(model().double(), MSE(), DATA.to(torch.float64), epochs=1)
 
@@ -221,10 +210,8 @@ def test_a_function_is_a_loss() -> None:
     fit(one, lambda predicted, batch: (predicted - batch.costs).square().mean(-1), DATA, epochs=2)
     fit(other, MSE(), DATA, epochs=2)
     torch.testing.assert_close(weights(one), weights(other))
-    assert (
-        diagnose(model(), lambda predicted, batch: (predicted - batch.costs).abs().mean(-1), DATA).setting
-        == "FunctionLoss on 24 instances"
-    )
+    found = diagnose(model(), lambda predicted, batch: (predicted - batch.costs).abs().mean(-1), DATA)
+    assert found.setting == "FunctionLoss on 24 instances"
     with pytest.raises(ShapeError, match=r"one value per instance, shape \(24,\); .*mean_of_all returned \(\)"):
         fit(model(), mean_of_all, DATA, epochs=1, batch_size=24)
 
@@ -246,10 +233,7 @@ def mean_of_all(predicted: Tensor, batch: Any) -> Tensor:
         ({"loss": torch.compile(MSE(), backend="eager")}, r"torch.compile can do nothing for it"),
         ({"model": lambda x: x}, "torch.nn.Module, whose parameters are trained; got a function"),
         ({"model": Linear}, "got a class: make one"),
-        (
-            {"optimizer": torch.optim.Adam(model().parameters())},
-            r"pass the class, optimizer=torch.optim.Adam, or a function",
-        ),
+        ({"optimizer": torch.optim.Adam(model().parameters())}, "pass the class, optimizer=torch.optim.Adam, or a"),
         ({"optimizer": 3}, "adam, adamw, sgd, a class, or a function"),
         ({"callbacks": [print]}, "dflearn.Callback objects"),
     ],

@@ -26,6 +26,7 @@ from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
 from dflearn.training import Callback, History, Run, checkpoint as files, fit
 from dflearn.training.checkpoint import SEAL_SIZE
+from dflearn.training.validation import prepare
 from support.full_disk import disk_of
 from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
 from support.training_helpers import Scripted, weights
@@ -158,10 +159,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
         ({"model": MLP(FEATURES, ITEMS)}, "model"),
         ({"validation": VALIDATION.subset(slice(0, 5))}, "validation"),
         ({"problem": None}, "problem"),
-        (
-            {"problem": HiGHS(replace(PROGRAM, h=PROGRAM.h + 1))},
-            "programs:",
-        ),  # of the same size, and so of the same repr
+        ({"problem": HiGHS(replace(PROGRAM, h=PROGRAM.h + 1))}, "programs:"),  # of the same repr
         ({"scheduler": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1)}, "schedule"),
         ({"warm_start": False}, "warm_start"),
     ],
@@ -200,9 +198,6 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert len(run(MSE(), path, 2)[1].rows) == 2
 
 
-# -- callbacks --------------------------------------------------------------------------------------------------------
-
-
 class Counts(Callback):
     """Remembers the losses it was told of, and how many times it was started."""
 
@@ -234,13 +229,8 @@ def test_the_state_of_a_callback_goes_on(tmp_path: Path) -> None:
     assert (first.started, second.started) == (1, 2)
 
 
-# -- compilation ------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_compiled_before_the_first_epoch_leaves_no_trace() -> None:
     """The time is in no row, and the state of the loss is as it was: what is solved is not seen by training."""
-    from dflearn.training.validation import prepare
-
     for make in LOSSES.values():
         loss, model = make(), Linear(FEATURES, ITEMS)
         before, model_before = loss.state_dict(), weights(model)
@@ -266,5 +256,5 @@ def test_another_program_inside_the_loss_is_another_run(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         fit(nn.Linear(2, 3), first, data, epochs=1, checkpoint=path, progress=False)
         fit(nn.Linear(2, 3), first, data, epochs=2, checkpoint=path, progress=False)
-        with pytest.raises(CheckpointError, match="belongs to another run; loss_parts"):
+        with pytest.raises(CheckpointError, match="is of another run; loss_parts"):
             fit(nn.Linear(2, 3), second, data, epochs=3, checkpoint=path, progress=False)

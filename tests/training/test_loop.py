@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, DivergenceError, OptionError, ShapeError, SolverError
+from dflearn.evaluation import evaluate
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
@@ -35,8 +36,6 @@ def spo_plus() -> SPOPlus:
 
 def test_rows() -> None:
     """Validation metrics are those of `evaluate`, and the parts of the time add up."""
-    from dflearn.evaluation import evaluate
-
     model = Linear(FEATURES, ITEMS)
     history = fit(model, spo_plus(), TRAIN, validation=VALIDATION, problem=HiGHS(PROGRAM), epochs=2)
     assert history.column("epoch") == [1, 2]
@@ -67,9 +66,6 @@ def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
     assert regrets == pytest.approx([regrets[0]] * 3)
 
 
-# -- randomness -----------------------------------------------------------------------------------------------------
-
-
 class Dropout(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(Linear(FEATURES, 8), nn.Dropout(0.5), Linear(8, ITEMS))
@@ -89,9 +85,6 @@ def test_the_seed_decides_and_the_global_generator_does_not(make_model: type[nn.
     assert not torch.equal(results[0], results[2])
 
 
-# -- warm starts ----------------------------------------------------------------------------------------------------
-
-
 def test_each_instance_gets_its_own_start() -> None:
     """A layer whose start is its own input, so that a mixed-up store shows."""
 
@@ -99,8 +92,6 @@ def test_each_instance_gets_its_own_start() -> None:
         start_width = ITEMS
 
         def _solve(self, y: Tensor, instance: Any, start: Tensor | None) -> Any:
-            from dataclasses import replace
-
             assert start is not None
             seen.append(start)
             return replace(super()._solve(y, instance, None), start=y.detach().double())
@@ -124,9 +115,6 @@ def test_each_instance_gets_its_own_start() -> None:
     torch.testing.assert_close(second, TRAIN.costs[order].double())
 
 
-# -- when to stop, and what to keep ---------------------------------------------------------------------------------
-
-
 class Snapshots(Callback):
     def __init__(self) -> None:
         self.weights: list[Tensor] = []
@@ -148,16 +136,9 @@ class Snapshots(Callback):
 def test_early_stopping_and_best_weights(script: tuple[float, ...], patience: int, epochs: int, best: int) -> None:
     for keep in ("last", "best"):
         model, snapshots = Linear(FEATURES, ITEMS), Snapshots()
-        history = fit(
-            model,
-            Scripted(*([9] if keep == "best" else []), *script),  # where the best are kept, the start is judged first
-            TRAIN,
-            validation=VALIDATION,
-            epochs=len(script),
-            early_stopping=patience,
-            keep=keep,
-            callbacks=[snapshots],
-        )
+        loss = Scripted(*([9] if keep == "best" else []), *script)  # where the best are kept, the start is judged first
+        options: dict[str, Any] = {"validation": VALIDATION, "epochs": len(script), "early_stopping": patience}
+        history = fit(model, loss, TRAIN, keep=keep, callbacks=[snapshots], **options)
         assert len(history.rows) == epochs
         assert history.best is not None
         assert history.best["epoch"] == best
@@ -202,21 +183,12 @@ def test_callbacks() -> None:
 
 def test_a_scheduler_that_watches_the_validation_loss() -> None:
     plateau = lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)  # noqa: E731
-    history = fit(
-        Linear(FEATURES, ITEMS),
-        Scripted(1, 2, 2),
-        TRAIN,
-        validation=VALIDATION,
-        epochs=3,
-        optimizer="sgd",
-        scheduler=plateau,
-    )
+    options: dict[str, Any] = {"validation": VALIDATION, "epochs": 3, "optimizer": "sgd", "scheduler": plateau}
+    history = fit(Linear(FEATURES, ITEMS), Scripted(1, 2, 2), TRAIN, **options)
     assert history.column("lr") == pytest.approx([0.005, 0.005, 0.0005])
 
 
-def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weights_move(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weights_move() -> None:
     """As on a GPU, whose kernels leave an instance without waiting: the weights are those of a run that left none."""
 
     class Leaves(Smoothed):
@@ -246,9 +218,6 @@ def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weigh
     assert loss.layer.solves > 4
     assert found[0][1] == found[1][1]
     assert torch.equal(found[0][0], found[1][0])
-
-
-# -- what goes wrong ------------------------------------------------------------------------------------------------
 
 
 class Broken(MSE):
@@ -334,11 +303,7 @@ def test_a_failing_solve_says_where_it_happened() -> None:
         ({"train": TRAIN.subset(slice(0, 0))}, DataError, "empty"),
         ({"model": Linear(FEATURES, ITEMS + 1)}, ShapeError, "differ in shape"),
         ({"train": DecisionDataset(TRAIN.features)}, DataError, "needs costs"),
-        (
-            {"validation": DecisionDataset(TRAIN.features), "problem": HiGHS(PROGRAM)},
-            DataError,
-            "validation regret needs true costs",
-        ),
+        ({"validation": DecisionDataset(TRAIN.features), "problem": HiGHS(PROGRAM)}, DataError, "needs true costs"),
         ({"loss": Regret(Exact(HiGHS(RELAXED)))}, OptionError, "does not depend on the predicted costs"),
     ],
 )
@@ -420,14 +385,9 @@ def test_validation_leaves_no_trace() -> None:
     assert torch.equal(*results)
 
 
-OPTIONS: dict[str, Any] = {
-    "make_model": lambda seed: Linear(FEATURES, ITEMS, seed=seed),
-    "train": knapsack_data(24, 1),
-    "validation": knapsack_data(12, 2),
-    "problem": HiGHS(PROGRAM),
-    "epochs": 2,
-    "lr": 0.05,
-}
+OPTIONS: dict[str, Any] = {"train": knapsack_data(24, 1), "validation": knapsack_data(12, 2)}
+OPTIONS |= {"make_model": lambda seed: Linear(FEATURES, ITEMS, seed=seed)}
+OPTIONS |= {"problem": HiGHS(PROGRAM), "epochs": 2, "lr": 0.05}
 
 
 def perturbed(sigma: float) -> FenchelYoung:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +17,8 @@ from dflearn.data import DecisionDataset
 from dflearn.layers import Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SPOPlus
 from dflearn.models import Linear
-from dflearn.program import Instance
 from dflearn.solvers.highs import HiGHS
-from dflearn.training import Callback, Run, fit
+from dflearn.training import fit
 from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
 from support.training_helpers import weighted, weights
 
@@ -128,48 +126,3 @@ def test_fit_is_the_loop_one_would_write(case: str) -> None:
     found = trained(make_model().to(dtype), make_loss(), data, **options)
     assert torch.equal(found[0], wanted[0])
     assert found[1] == wanted[1]
-
-
-class Thaws(Callback):
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-        if row["epoch"] == 1:
-            first = run.model.get_submodule("0").requires_grad_(True)
-            run.optimizer.add_param_group({"params": list(first.parameters())})
-
-
-def test_the_gradient_of_a_row_is_that_of_all_parameters_that_move() -> None:
-    """One step an epoch: the row's gradient is the norm of what the parameters hold after it."""
-    model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Linear(4, ITEMS))
-    model[0].requires_grad_(False)
-    history = fit(model, sce(), TRAIN, epochs=2, batch_size=len(TRAIN), callbacks=[Thaws()])
-    whole = torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]).norm()
-    assert history.rows[-1]["gradient"] == pytest.approx(float(whole), rel=1e-6)
-
-
-class Replaces(Callback):
-    """Another layer for each epoch, with half of the last one's μ."""
-
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-        assert isinstance(run.loss.layer, Smoothed)
-        run.loss.layer = Smoothed(RELAXED, mu=run.loss.layer.mu / 2)
-
-
-def test_a_checkpoint_holds_the_numbers_of_the_layer_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "run.pt"
-    fit(linear(), sce(), TRAIN, epochs=2, callbacks=[Replaces()], checkpoint=path)
-    assert torch.load(path)["annealed"] == {"0.layer": {"mu": 0.25}}
-
-
-@pytest.mark.parametrize("field", ["features", "h"])
-def test_data_may_be_learned(field: str) -> None:
-    def data() -> tuple[DecisionDataset, Tensor]:
-        learned = (TRAIN.features.clone() if field == "features" else torch.full((len(TRAIN), 1), 9.0)).requires_grad_()
-        held = {"features": learned} if field == "features" else {"instance": Instance(h=learned)}
-        return replace(TRAIN, **held), learned
-
-    model, (whole, moved) = linear(), data()
-    by_hand(model, sce(), whole, Adam([*model.parameters(), moved], lr=0.02))
-    own, learned = data()
-    result = trained(linear(), sce(), own, optimizer=lambda parameters, lr: Adam([*parameters, learned], lr=lr))
-    assert torch.equal(result[0], weights(model))
-    assert torch.equal(learned, moved)

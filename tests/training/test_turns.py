@@ -70,11 +70,9 @@ class Worse(MSE):
 def test_the_best_of_all_losses_is_kept_and_the_start_is_a_candidate() -> None:
     good, _ = trained(MSE(), epochs=30, keep="best")
     start = weights(good)
-    history = fit(
-        good, [Worse(), Worse()], TRAIN, epochs=4, lr=0.5, validation=VALIDATION, problem=HiGHS(PROGRAM), keep="best"
-    )
-    assert history.best is history.start
-    assert history.start is not None
+    options: dict[str, Any] = {"validation": VALIDATION, "problem": HiGHS(PROGRAM), "keep": "best"}
+    history = fit(good, [Worse(), Worse()], TRAIN, epochs=4, lr=0.5, **options)
+    assert history.best is history.start is not None
     assert history.start["epoch"] == 0
     assert torch.equal(weights(good), start)
     _, history = trained([MSE(), Worse()], epochs=20, keep="best")

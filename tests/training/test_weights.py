@@ -52,12 +52,8 @@ def test_a_weight_counts_as_so_many_instances(make_loss: type[MSE], problem: HiG
 
 def test_equal_weights_are_no_weights_and_their_unit_does_not_matter() -> None:
     runs = {}
-    for name, numbers in (
-        ("none", None),
-        ("ones", torch.ones(50)),
-        ("mixed", TRAIN.weights),
-        ("larger", 64 * TRAIN.weights),
-    ):
+    mixed = TRAIN.weights
+    for name, numbers in {"none": None, "ones": torch.ones(50), "mixed": mixed, "larger": 64 * mixed}.items():
         model = Linear(FEATURES, ITEMS).double()
         data = with_weights(TRAIN, None if numbers is None else numbers.double())
         fit(model, MSE(), data, epochs=2, batch_size=16)

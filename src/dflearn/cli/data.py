@@ -19,12 +19,12 @@ class Problems(Command):
 
     def run(self) -> Answer:
         header = ["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"]
-        rows, problems = [], []
+        problems = []
         for name in dfl.problems.PROBLEMS:
             program = dfl.problems.problem_named(name, seed=1).program
             sizes = (program.n, int(program.integer.sum()), program.p, program.A.shape[0], program.G.shape[0])
-            rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
             problems.append(dict(zip(header, (name, program.sense, *sizes), strict=True)))
+        rows = [[v if isinstance(v, str) else f"{v:,}" for v in one.values()] for one in problems]
         forms = {form.form: form.about for form in dfl.problems.problem_forms()}
         others = "\n".join(f"  {form:<34}{about}" for form, about in forms.items())
         text = f"{render(header, rows)}\n\nProblems of any size, by name:\n{others}"
@@ -73,15 +73,13 @@ class Label(NamedProblem, Workers, Cache):
         dataset = dfl.DecisionDataset.load(self.data)
         problem = self.problem_behind(dataset)
         solver = problem.relaxed_solver() if self.relaxed else problem.solver()
-        begun = perf_counter()
-        if self.on_ray:
-            solver = self.spread(solver)
+        solver, begun = self.spread(solver) if self.on_ray else solver, perf_counter()
         labelled = dfl.label(dataset, solver, cache=self.cache_folder, workers=self.workers)
         labelled.save(self.out)
-        seconds, what = perf_counter() - begun, "relaxed" if self.relaxed else "optimal"
-        text = f"{self.out}: {len(labelled)} {what} decisions of {problem.name} in {seconds:.1f} s"
-        document = {"problem": problem.name, "instances": len(labelled), "relaxed": self.relaxed, "seconds": seconds}
-        return Answer(text, {"out": self.out, **document})
+        count, seconds, what = len(labelled), perf_counter() - begun, "relaxed" if self.relaxed else "optimal"
+        text = f"{self.out}: {count} {what} decisions of {problem.name} in {seconds:.1f} s"
+        document = {"out": self.out, "problem": problem.name, "instances": count}
+        return Answer(text, {**document, "relaxed": self.relaxed, "seconds": seconds})
 
 
 class Methods(Command):
@@ -102,10 +100,8 @@ class Methods(Command):
 
         if not self.names:
             header = ["name", "method", "needs", "solves", "convex", "to tune"]
-            rows = [
-                [one.name, one.title, ", ".join(one.needs), one.solves, "yes" if one.convex else "no", one.tune]
-                for one in METHODS
-            ]
+            convex = {True: "yes", False: "no"}
+            rows = [[m.name, m.title, ", ".join(m.needs), m.solves, convex[m.convex], m.tune] for m in METHODS]
             return Answer(render(header, rows), {"methods": [one.as_dict() for one in METHODS]})
         chosen = []
         for name in self.names:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dflearn.data.scale import Scale
-
-    Judged = dfl.problems.Problem | dfl.Program
+    from dflearn.losses import Loss
+    from dflearn.solvers.task import Decided
 
 
 class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
@@ -48,8 +48,8 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
     def run(self) -> Answer:
         own = [name for name in ("problem", "model", "program") if getattr(self, name) is not None]
         if len(own) > 1:
-            first, second = (getattr(self, name) for name in own[:2])
-            raise OptionError(f"{first} and {second} both say what to examine: name one of them")
+            both = " and ".join(str(getattr(self, name)) for name in own[:2])
+            raise OptionError(f"{both} both say what to examine: name one of them")
         if own in (["model"], ["program"]):
             if self.features is None or self.costs is None:
                 raise OptionError(f"--{own[0]} also needs --features and --costs: the tables of the instances")
@@ -58,7 +58,7 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         self.without_tables("--model FILE or --program FILE")
         self.problem = self.problem or "SP-5"
         problem = self.named_problem()
-        data = dfl.label(problem.generate(self.count), self.spread(problem.solver()), cache=self.cache_folder)
+        data = dfl.label(problem.generate(self.count), self.spread(problem), cache=self.cache_folder)
         untrained = dfl.models.Linear(data.features.shape[-1], problem.program.p, seed=problem.seed)
         return self._examine(problem.name, self.loss or "sce", problem, data, untrained, problem.seed)
 
@@ -72,7 +72,6 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
             import torch
             from torch import nn
 
-            from dflearn.solvers.task import DecisionTask
             from dflearn.tables.columns import Encoding
             from dflearn.tables.tables import Tables
 
@@ -82,38 +81,33 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
             assert tables.costs is not None
             x, y = torch.tensor(Encoding.of(features)(features)), torch.tensor(tables.costs.values)
             data = dfl.DecisionDataset(x, y, instance=tables.instance(program)).subset(slice(0, self.count))
-            data = dfl.label(data, self.spread(DecisionTask.of(program).solver), cache=self.cache_folder)
+            data = dfl.label(data, self.spread(program), cache=self.cache_folder)
             seed, size = self.seed or 0, float(y.abs().mean())
             linear = dfl.models.Scaled(dfl.models.Linear(x.shape[-1], program.p, seed=seed), size)
             untrained = nn.Sequential(dfl.models.Standardize(x.shape[-1], data.features), linear).double()
             return self._examine(str(self.program), self.loss or "spo+", program, data, untrained, seed)
 
     def _examine(
-        self, called: str, name: str, problem: Judged, data: dfl.DecisionDataset, model: nn.Module, seed: int
+        self, on: str, name: str, what: Decided, data: dfl.DecisionDataset, model: nn.Module, seed: int
     ) -> Answer:
         """The diagnosis of an untrained model, and its regret before and after training."""
-        from dflearn.data.scale import Scale
-        from dflearn.solvers.task import DecisionTask
-
         held_out = len(data) // 4
         if self.epochs > 0 and not held_out:
-            raise OptionError(
-                f"{len(data)} rows are too few for a training and a test set: add rows, or add --epochs 0"
-            )
-        loss = self._loss(name, problem, Scale.of(DecisionTask.of(problem).objective, data), seed, data)
-        diagnosis = dfl.diagnose(model, loss, data, problem=problem, limit=self.count)
-        text = f"{called}, untrained linear model. {diagnosis}"
+            raise OptionError(f"{len(data)} rows are too few for a training and a test set: add some, or --epochs 0")
+        loss = self._loss(name, what, data, seed)
+        diagnosis = dfl.diagnose(model, loss, data, problem=what, limit=self.count)
+        text = f"{on}, untrained linear model. {diagnosis}"
         before = after = None
         if self.epochs > 0:
             part, held = data[: len(data) - held_out], data[len(data) - held_out :]
-            before = dfl.evaluate(model, problem, held, floor=False).ratio_of_sums
+            before = dfl.evaluate(model, what, held, floor=False).ratio_of_sums
             dfl.fit(model, loss, part, epochs=self.epochs, seed=seed)
-            after = dfl.evaluate(model, problem, held, floor=False).ratio_of_sums
+            after = dfl.evaluate(model, what, held, floor=False).ratio_of_sums
             row = [name, f"{diagnosis.stuck:.0%}", f"{before:.2%}", f"{after:.2%}"]
             text += f"\n\nTraining on the first {len(part)} instances, regret on the {held_out} others:\n\n"
             text += render(["loss", "wrong without gradient", "regret", f"after {self.epochs} epochs"], [row])
         found = {"loss": name, **diagnosis.as_dict(), "regret_before": before, "regret_after": after}
-        return Answer(text, {"looked_at": called, "epochs": self.epochs, "diagnoses": [found]})
+        return Answer(text, {"looked_at": on, "epochs": self.epochs, "diagnoses": [found]})
 
     def _saved_model(self) -> Answer:
         """The diagnosis of a saved model on the rows of these tables that were not in its training set."""
@@ -132,7 +126,7 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         program, loss = regressor.solver_.program, regressor.loss_
         assert program is not None
         if self.loss is not None:
-            loss = self._loss(self.loss, program, regressor.scale_, regressor.random_state, data)
+            loss = self._loss(self.loss, program, data, regressor.random_state, regressor.scale_)
         diagnosis = dfl.diagnose(regressor.model_, loss, data, problem=program, limit=self.count, trained_on=trained_on)
         rows = f"the {len(data)} of {len(given)} rows" if known.any() else f"{len(data)} rows"
         kept = f"{self.model}, the {regressor.record_['chosen']} model"
@@ -141,9 +135,11 @@ class Doctor(OwnProgram, SavedModel, NamedProblem, Workers, Cache):
         document = {"looked_at": self.model, "epochs": 0, "rows": counts, "diagnoses": diagnoses}
         return Answer(f"{kept}, examined on {rows} that were not in its training set. {diagnosis}", document)
 
-    def _loss(self, name: str, problem: Judged, scale: Scale, seed: int, data: dfl.DecisionDataset) -> dfl.losses.Loss:
+    def _loss(self, name: str, what: Decided, data: dfl.DecisionDataset, seed: int, scale: Scale | None = None) -> Loss:
+        from dflearn.data.scale import Scale
         from dflearn.solvers.task import DecisionTask
         from dflearn.tables.methods import make_loss
 
-        amounts = {} if self.mu is None else {"mu": self.mu}
-        return make_loss(name, self.layer, DecisionTask.of(problem), scale, seed=seed, data=data, **amounts)
+        task, amounts = DecisionTask.of(what), {} if self.mu is None else {"mu": self.mu}
+        unit = scale or Scale.of(task.objective, data)
+        return make_loss(name, self.layer, task, unit, seed=seed, data=data, **amounts)

@@ -66,8 +66,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         from dflearn.tables.table_files import read_predictions
 
         costs, ids = read_predictions(self.predictions[0])
-        with open(self.data, "rb"):  # a missing file is reported before anything heavy is loaded
-            pass
+        open(self.data, "rb").close()  # a missing file is reported before anything heavy is loaded
 
         import torch
 
@@ -79,12 +78,10 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
             place = {int(number): row for row, number in enumerate(dataset.ids)}
             missing = [number for number in ids.tolist() if number not in place]
             if missing:
-                raise DataError(
-                    f"{self.predictions[0]} has {len(missing)} ids that the data lack, the first {missing[0]}"
-                )
+                raise DataError(f"{self.predictions[0]} has {len(missing)} ids that the data lack, as {missing[0]}")
             dataset = dataset.subset([place[number] for number in ids.tolist()])
         how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
-        judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, self.spread(problem.solver()), **how)
+        judged = dfl.evaluate(torch.as_tensor(costs), problem, dataset, self.spread(problem), **how)
         return Answer(judged.summary(), judged.as_dict())
 
     def _on_own_program(self) -> Answer:
@@ -112,31 +109,25 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
 
             import torch
 
-            from dflearn.solvers.task import DecisionTask
-
             program = self.with_slack(source.program())
             y = torch.tensor(true)
             instance = None if instances is None else instances.aligned_with(costs).instance(program)
             data = dfl.DecisionDataset(torch.zeros(len(y), 0, dtype=torch.float64), y, instance=instance)
-            solver = self.spread(DecisionTask.of(program).solver)
+            solver = self.spread(program)
             data = dfl.label(data, solver, cache=self.cache_folder)
             guesses = {name: torch.tensor(one.values) for name, one in ordered.items()}
             guesses["average costs"] = y.mean(0).expand_as(y)
             how: dict[str, Any] = {"cache": self.cache_folder, "pessimistic": self.pessimistic}
-            deciders = {
-                name: model.decider(solver) for name, model in models.items()
-            }  # some decide in several scenarios
-            judged = {
-                name: dfl.evaluate(guess, program, data, deciders.get(name, solver), **how)
-                for name, guess in guesses.items()
-            }
+            judged = {}
+            for name, guess in guesses.items():
+                decider = models[name].decider(solver) if name in models else solver  # some decide in several scenarios
+                judged[name] = dfl.evaluate(guess, program, data, decider, **how)
         first, *others = ordered
         compared = {name: dfl.compare(judged[name], judged[first]) for name in others}
         lines = [f"{name}\n{one}" for name, one in judged.items()]
         lines[-1] += "\n  (for comparison: the mean of the true costs of these rows as the forecast)"
         lines += [f"{name} − {first}: {one}" for name, one in compared.items()]
-        figures = {name: one.as_dict() for name, one in judged.items()}
-        differences = {name: one.as_dict() for name, one in compared.items()}
+        figures, differences = ({name: one.as_dict() for name, one in some.items()} for some in (judged, compared))
         document = {"program": str(self.program), "average_costs": figures.pop("average costs"), "predictions": figures}
         return Answer("\n\n".join(lines), {**document, "compared_with": first, "differences": differences})
 
@@ -154,5 +145,4 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         with in_options(path):
             model.learned_encoding()
             costs = model.predict(features)
-        columns = {name: np.asarray(costs[name]) for name in costs}
-        return Table(str(path), columns, features.places, features.ids)
+        return Table(str(path), {name: np.asarray(costs[name]) for name in costs}, features.places, features.ids)

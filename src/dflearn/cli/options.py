@@ -19,6 +19,7 @@ from dflearn.files import check_writable
 
 if TYPE_CHECKING:
     from dflearn.frontends.linear_model import LinearModel
+    from dflearn.solvers.task import Decided
     from dflearn.tables.tables import MixedTable, Table
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -32,12 +33,9 @@ CACHE = Parameter(group=Group("Cache", sort_key=3, validator=mutually_exclusive)
 OUTPUT = Parameter(group=Group("Output", sort_key=4))
 
 INPUTS = ("program", "model", "features", "costs", "instances", "forecast", "map")  # options that name files to read
-ENDINGS = {
-    "program": (".mps", ".lp", ".mps.gz", ".lp.gz"),
-    "model": (),
-    "map": (".csv", ".parquet", ".json"),
-    "predictions": (".csv", ".parquet", ".dfl"),
-}
+TABLE = (".csv", ".parquet")
+ENDINGS = {"program": (".mps", ".lp", ".mps.gz", ".lp.gz"), "model": (), "map": (*TABLE, ".json")}
+ENDINGS["predictions"] = (*TABLE, ".dfl")
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -110,8 +108,11 @@ class Workers(Cluster):
     workers: Annotated[Positive, WORKERS] = 1
     """processes that solve instances at the same time (default: 1)"""
 
-    def spread(self, solver: dfl.Solver) -> dfl.Solver:
-        """The solver on the workers of the options."""
+    def spread(self, what: Decided) -> dfl.Solver:
+        """The solver of what is decided, on the workers of the options."""
+        from dflearn.solvers.task import DecisionTask
+
+        solver = DecisionTask.of(what).solver
         if self.on_ray:
             from dflearn.integrations.ray import GIGABYTE, OnRay
 
@@ -138,7 +139,7 @@ class TableFiles(Command):
         for name, path in [*self.inputs().items(), *(("predictions", path) for path in tables)]:
             with open(path, "rb") as file:  # a missing file is an error of its own
                 file.read(1)
-            endings = ENDINGS.get(name, (".csv", ".parquet"))
+            endings = ENDINGS.get(name, TABLE)
             if endings and not str(path).endswith(endings):
                 raise DataError(f"--{name}: {path} should end in {' or '.join(endings[:2])}, which tells its format")
             if name == "model" and not zipfile.is_zipfile(path):
@@ -195,9 +196,8 @@ class OwnProgram(TableFiles):
                 raise
             hint = [name for name in costs.names if features is not None and name in features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and self.id is None else ""
-            by = "" if self.map is None else f" by {self.map}"
-            text = str(error).removeprefix("costs: ")
-            raise type(error)(f"{self.costs} with {self.program}{by}: {text}{more}") from error
+            where = f"{self.costs} with {self.program}" + ("" if self.map is None else f" by {self.map}")
+            raise type(error)(f"{where}: {str(error).removeprefix('costs: ')}{more}") from error
 
     def with_slack(self, program: dfl.Program) -> dfl.Program:
         """The program with the slack of `--elastic`."""

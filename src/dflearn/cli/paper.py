@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from shlex import quote
@@ -38,12 +36,10 @@ class List(Command):
         found = [(name, one, methods) for name in NAMES for one, methods in tables[name].items()]
         rows = [[name, one, str(len(methods)), " ".join(methods)] for name, one, methods in found]
         text = render(["table", "problem", "rows", "published methods"], rows)
-        lists = {
-            "methods": {name: method_named(name).about for name in method_names()},
-            "figures": {name: about for name, (_, about) in figures.FIGURES.items()},
-        }
+        about = {name: method_named(name).about for name in method_names()}
+        lists = {"methods": about, "figures": {name: words for name, (_, words) in figures.FIGURES.items()}}
         for title, named in lists.items():
-            text += f"\n\n{title}:\n" + "\n".join(f"  {name:<33}{about}" for name, about in named.items())
+            text += f"\n\n{title}:\n" + "\n".join(f"  {name:<33}{words}" for name, words in named.items())
         return Answer(text, {"tables": tables, **lists})
 
 
@@ -74,15 +70,14 @@ class Choice(Command):
             for method in methods_named(problem, self.methods)
         ]
 
-    @contextmanager
-    def opened(self, to_run: bool = False) -> Iterator[Store]:
+    def opened(self, to_run: bool = False) -> Store:
         """The store, with the runs of `--from`. Unless runs are to be stored, no new file is made."""
         from dflearn.studies.store import Store
 
-        with Store(self.store if to_run or self.store.exists() else ":memory:") as store:
-            if self.source is not None:
-                store.import_lines(self.source)
-            yield store
+        store = Store(self.store if to_run or self.store.exists() else ":memory:")
+        if self.source is not None:
+            store.import_lines(self.source)
+        return store
 
 
 class ChoiceOfTables(Choice):
@@ -127,9 +122,8 @@ class Table(Choice, Runs):
             parts.append(remark + tables.agreement_line(tables.agreement(rows)))
         lines = ["\n\n".join([*parts, remark + tables.LEGEND])]
         lines += [f"failed: {one['run']}: {one['error']}" for one in failed]
-        missing = len(configs) - len(records)
-        if missing:
-            lines.append(f"{missing} of {len(configs)} runs are missing. dfl paper cost estimates their time.")
+        missing, what = len(configs) - len(records), f"of {len(configs)} runs are missing"
+        lines += [f"{missing} {what}. dfl paper cost estimates their time."] if missing else []
         return Answer("\n".join(lines), {"table": self.table, "rows": document, "failed": failed, "missing": missing})
 
 
@@ -149,13 +143,11 @@ class Summary(ChoiceOfTables):
             methods = published.methods_named(problem, ["published"])
             if rows := tables.rows_of(problem, methods, records):
                 lines.append(tables.summary_cells(problem, rows, len(methods)))
-                pairs = tables.agreement(rows)
+                pairs, listed = tables.agreement(rows), [row.as_dict() for row in rows]
                 counts = {"pairs": pairs.ordered, "pairs_ordered_alike": pairs.ordered_alike}
-                document[problem] = {"published_rows": len(methods), "rows": [row.as_dict() for row in rows], **counts}
+                document[problem] = {"published_rows": len(methods), "rows": listed, **counts}
         if not lines:
-            raise DataError(
-                "there are no runs of published rows: carry them out with dfl paper table, or read an export with --from FILE"
-            )
+            raise DataError("no runs of published rows: run dfl paper table, or read an export with --from FILE")
         text = render(tables.SUMMARY_HEADER, lines, self.format) + "\n\n" + "% " * (self.format == "latex")
         return Answer(text + tables.SUMMARY_LEGEND, {"problems": document})
 
@@ -178,20 +170,17 @@ class All(ChoiceOfTables, Runs):
 
         if not self.budget > 0:
             raise OptionError(f"--budget is a positive number of hours, got {self.budget}")
-        configs, prior = self.configs(*self.tables), published_costs()
+        configs, prior, seeds = self.configs(*self.tables), published_costs(), config.seeds_of(self.seeds)
         with self.opened(to_run=True) as store:
             costs = driver.Costs(store.records(), prior)
-            place = {seed: number for number, seed in enumerate(config.seeds_of(self.seeds), 1)}
-            configs.sort(key=lambda run: costs(run) * place[run.seed])
+            configs.sort(key=lambda run: costs(run) * (1 + seeds.index(run.seed)))
             outcome = self.carry_out(configs, store, budget=3600 * self.budget, prior=prior)
             missing = [run for run in configs if not store.has(run)]
             left = sum(map(driver.Costs(store.records(), prior), missing))
         new, done, failed = outcome.done, len(configs) - len(missing), len(outcome.failed)
         lines = [f"{done} of {len(configs)} runs in {self.store}, {new} of them new"]
-        if failed:
-            lines.append(f"{failed} runs failed. Next: dfl status {quote(str(self.store))}")
-        if missing:
-            lines.append(f"The missing runs take about {driver.duration(left)} on one core.")
+        lines += [f"{failed} runs failed. Next: dfl status {quote(str(self.store))}"] if failed else []
+        lines += [f"The missing runs take about {driver.duration(left)} on one core."] if missing else []
         counts = {"asked": len(configs), "done": done, "new": new, "failed": failed}
         return Answer("\n".join(lines), {"store": self.store, **counts, "seconds_left": left})
 
@@ -215,10 +204,9 @@ class Cost(ChoiceOfTables):
         with self.opened() as store:
             costs = Costs(store.records(), published_costs())
             missing = configs if self.whole else [config for config in configs if not store.has(config)]
-        rows = costs.by_method(missing)
+        rows, each = costs.by_method(missing), [costs(config) for config in missing]
         shown = [[str(value) for value in {**row, "seconds": duration(row["seconds"])}.values()] for row in rows]
         text = render(["problem", "method", "runs", "time", "estimated from"], shown) + "\n" if rows else ""
-        each = [costs(config) for config in missing]
         what = f"All {len(configs)} runs" if self.whole else f"The {len(missing)} missing of {len(configs)} runs"
         text += f"\n{what} take about {duration(sum(each))} on one core."
         last = makespan(each, self.cores) if self.cores and each else None
@@ -263,9 +251,8 @@ class Figure(Command):
                     raise
                 lines.append(f"note: {name} is left out: {error}")
                 continue
-            files = made.write(self.out, self.format)
+            files, table = made.write(self.out, self.format), render(*made.table).splitlines() if made.table else []
             document[name] = {"title": made.title, "findings": list(made.findings), "files": files}
-            table = [] if made.table is None else render(*made.table).splitlines()
             lines += [made.title, *(f"  {line}" for line in (*made.findings, *table))]
             lines.append(f"  {files[0].with_suffix('')}" + "".join(f" {file.suffix}" for file in files))
         return Answer("\n".join(lines), {"figures": document})

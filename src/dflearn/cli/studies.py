@@ -15,7 +15,7 @@ from dflearn.cli.answers import Answer
 from dflearn.cli.options import SEVERAL, WORKERS, Cache, Cluster, Command, Positive
 from dflearn.errors import DataError, OptionError
 from dflearn.files import check_writable, write_whole
-from dflearn.report.render import render
+from dflearn.report.render import Format, render
 
 if TYPE_CHECKING:
     from dflearn.report.page import Page
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dflearn.studies.record import Record
     from dflearn.studies.store import Store
 
-TABLES = {".md": "markdown", ".tex": "latex", ".txt": "text"}
+TABLES: dict[str, Format] = {".md": "markdown", ".tex": "latex", ".txt": "text"}
 FigureFormats = Annotated[tuple[Literal["pdf", "svg", "png"], ...], SEVERAL]
 
 
@@ -50,10 +50,9 @@ class Runs(Cluster, Cache):
         from dflearn.studies.driver import Costs, run_study
 
         missing = sum(not store.has(config) for config in configs)
-        again: dict[str, Any] = {"retry_failed": self.retry_failed, "retries": self.retries}
-        estimate = Costs(store.records(), prior)
+        how: dict[str, Any] = {"retry_failed": self.retry_failed, "retries": self.retries, "budget": budget}
         with self._executor(missing) as executor:
-            outcome = run_study(configs, store, executor, budget=budget, estimate=estimate, **again)
+            outcome = run_study(configs, store, executor, estimate=Costs(store.records(), prior), **how)
         if outcome.skipped:
             print(f"note: {len(outcome.skipped)} runs failed before. To repeat them, add --retry-failed")
         return outcome
@@ -64,10 +63,7 @@ class Runs(Cluster, Cache):
         if self.raw is not None and self.on_ray:
             raise OptionError("--raw writes to this machine, and --executor ray uses others: leave out one of the two")
         if self.raw is not None:
-            try:
-                self.raw.mkdir(parents=True, exist_ok=True)
-            except OSError as error:  # before hours of training, not after
-                raise OptionError(f"--raw: no folder can be made at {self.raw}: {error.strerror}") from error
+            self.raw.mkdir(parents=True, exist_ok=True)  # an error comes before hours of training, not after
         if self.on_ray and missing:
             from dflearn.integrations.ray import GIGABYTE, RayExecutor
 
@@ -102,8 +98,7 @@ class Run(Runs):
             records = [record for config in configs if (record := store.get(config)) is not None]
         forms = {"problem": "", "method": "", "seed": "", "mean_of_ratios": ".4f", "published_style": ".4f"}
         runs: list[dict[str, Any]] = [
-            {name: getattr(one.config, name) for name in ("problem", "method", "seed")}
-            | {name: one.metric(name) for name in ("mean_of_ratios", "published_style")}
+            {name: getattr(one.config, name) if not form else one.metric(name) for name, form in forms.items()}
             | {"seconds_per_epoch": one.seconds["epoch"]}
             for one in records
         ]
@@ -113,8 +108,7 @@ class Run(Runs):
         counts = {"store": store.path, "asked": asked, "done": done, "new": new}
         lines = [render(header, rows), f"\n{done} of {asked} runs in {store.path}, {new} of them new", *notes]
         error = DataError(f"{asked - done} of {asked} runs failed. Next: dfl status {quote(str(store.path))}")
-        if done == asked:
-            lines.append(f"Next: dfl report {quote(str(self.study))} -o report.html")
+        lines += [f"Next: dfl report {quote(str(self.study))} -o report.html"] if done == asked else []
         return Answer("\n".join(lines), {**counts, "runs": runs, "notes": notes}, error if done < asked else None)
 
 
@@ -132,16 +126,14 @@ class Status(Command):
             progress, costs = store.progress(), Costs(store.records())
         counts = {name: len(getattr(progress, name)) for name in ("done", "running", "failed", "missing")}
         total, now = sum(counts.values()), time.time()
-        running: list[dict[str, Any]] = [
-            {"run": str(config), "seconds": now - began, "expected_seconds": costs(config)}
-            for config, began in progress.running.items()
-        ]
         failed = [one.as_dict() for one in progress.failed]
         left = sum(map(costs, [*progress.missing, *progress.running]))
         lines = [f"{store.path}: {total} runs, " + ", ".join(f"{count} {name}" for name, count in counts.items())]
-        for one in running:
-            times = duration(one["seconds"]), duration(one["expected_seconds"])
-            lines.append(f"  running: {one['run']}, {times[0]} of about {times[1]}")
+        running: list[dict[str, Any]] = []
+        for config, began in progress.running.items():
+            seconds, expected = now - began, costs(config)
+            running.append({"run": str(config), "seconds": seconds, "expected_seconds": expected})
+            lines.append(f"  running: {config}, {duration(seconds)} of about {duration(expected)}")
         lines += [f"  failed: {one['run']}: {one['error']}" for one in failed]
         if progress.missing:
             lines.append(f"  time left: about {duration(left)} on one core")
@@ -197,12 +189,10 @@ class PageOfStudy(Command):
             raise OptionError(f"--out ends in .html, {', '.join(TABLES)}, or is a folder; got {self.out.name!r}")
         check_writable(self.out)
         records, notes = runs_of(self.study)
-        files = [self.out]
         if kind in TABLES:
-            form: Any = TABLES[kind]
-            write_whole(self.out, tables(records, self.metric, form, reference(records)).encode())
+            files = [write_whole(self.out, tables(records, self.metric, TABLES[kind], reference(records)).encode())]
         elif kind:
-            make_page(records, notes).write(self.out)
+            files = [make_page(records, notes).write(self.out)]
         else:
             files = make_page(records, ()).write_figures(self.out, self.format)
         text = f"{len(records)} runs in {self.out}" if kind else f"{len(files)} files in {self.out}"

@@ -46,7 +46,7 @@ class Demo(Command):
         from dflearn.studies.run import run
         from dflearn.studies.summary import rankings, summarize
 
-        print("Training four methods takes half a minute. The first time, compiling takes a minute or two more.\n")
+        print("Training four methods takes half a minute; the first time, compiling takes a minute or two more.\n")
         methods = ("MSE", "SPO+^relax", "SCE^DYS unrolled", "SCE^smoothed")
         records = [run(one) for one in Study(("SP-5",), methods, (1,), settings=Settings(epochs=self.epochs)).runs()]
         try:
@@ -57,9 +57,8 @@ class Demo(Command):
         about = "SP-5: paths through a grid. A linear model of 10 features predicts the costs of the edges."
         table = render(*results_table(rankings(summarize(records, METRIC)), METRIC))
         found = {
-            record.config.method: {name: value for name, (value, _, _) in record.metrics.items()}
-            | {"seconds_per_epoch": record.seconds["epoch"]}
-            for record in records
+            one.config.method: {**{n: one.metric(n) for n in one.metrics}, "seconds_per_epoch": one.seconds["epoch"]}
+            for one in records
         }
         text = f"{about}\n\n{table}\n\n{legend(METRIC)}\n\n{last}"
         return Answer(text, {"epochs": self.epochs, "methods": found, "page": page})
@@ -86,8 +85,7 @@ class Compile(Command):
             except OSError as error:
                 raise StorageError(
                     f"compiled kernels are written to {ahead.FOLDER}, which failed ({error.strerror}): run dfl compile as the "
-                    "user who installed dflearn, or while the image is built. Without dfl compile, the first call compiles, "
-                    "and the folder in the environment variable NUMBA_CACHE_DIR keeps the result"
+                    "user who installed dflearn; or without it: the first call compiles, into the folder NUMBA_CACHE_DIR"
                 ) from error
         for level in levels:
             script = "from dflearn.cli.tools import exercise; exercise()"
@@ -140,11 +138,9 @@ class Bench(Command):
     def run(self) -> Answer:
         script = FOLDER / f"{self.name}.py"
         if not script.exists():
-            raise DataError(
-                "benchmarks need a clone of the repository: clone it, and run pip install -e . in the clone"
-            )
-        given = ["--threads", str(self.threads)] + ["--quick"] * self.quick
-        given += [] if self.repeats is None else ["--repeats", str(self.repeats)]
+            raise DataError("benchmarks need a clone of the repository: clone it, and run pip install -e . there")
+        given = ["--threads", str(self.threads), *["--quick"] * self.quick]
+        given += ["--repeats", str(self.repeats)] if self.repeats else []
         if isinstance(self.json, Path):
             check_writable(self.json)
         # One thread here; contenders get the number of threads that was asked for. Waiting OpenMP threads would spin.
@@ -153,8 +149,7 @@ class Bench(Command):
             rows = self.json if isinstance(self.json, Path) else Path(folder, "rows.json")
             given += ["--json", str(rows)] if self.json else []
             out = sys.stderr if self.json is True else None  # its table, so that the document stands alone on stdout
-            status = subprocess.run([sys.executable, str(script), *given], env=environment, stdout=out).returncode
-            if status:
+            if status := subprocess.run([sys.executable, str(script), *given], env=environment, stdout=out).returncode:
                 raise SolverError(f"the benchmark {self.name} ended with exit status {status}; its last lines say why")
             return Answer("", {"benchmark": self.name, "result": json.loads(rows.read_text()) if self.json else None})
 

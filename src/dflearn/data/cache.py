@@ -22,7 +22,7 @@ from dflearn.engine.certify import OPTIMAL, Certifier
 from dflearn.files import transaction
 from dflearn.program import Instance
 from dflearn.reading import UNREADABLE, unpack
-from dflearn.solvers.base import Raw, Solution, Solver, Status
+from dflearn.solvers.base import Solution, Solver, Status
 
 KEPT = (Status.OPTIMAL, Status.FEASIBLE)  # a decision can be checked later; that there is none cannot
 BOUND = 1e-9  # by how much a decision may miss a bound of zero
@@ -57,15 +57,11 @@ class CachedSolve(NamedTuple):
         try:
             content = unpack(packed, "zlib", _HEADER.size + 8 * n)
         except UNREADABLE:
-            return None
+            content = b""
         if len(content) != _HEADER.size + 8 * n:
             return None
         status, objective, bound = _HEADER.unpack_from(content)
         return cls(status, objective, bound, np.frombuffer(content, np.float64, n, _HEADER.size))
-
-    def put(self, out: Raw, i: int) -> None:
-        """Write the answer into row i of `out`."""
-        out.status[i], out.objective[i], out.bound[i], out.decision[i] = self
 
 
 def solves_of(solution: Solution) -> list[CachedSolve]:
@@ -78,11 +74,8 @@ def believable(solver: Solver, y: Tensor, instance: Instance | None, solves: Seq
     """Which answers to these instances may be kept, and believed when they are read again: bool `(count,)`.
 
     Shown for each that is: w keeps its bounds and rows (the rule of `dflearn.engine.certify`) and is integral where it must be; the
-    objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself. A
-    proof of it needs prices, which are not kept. So who can write to the cache can put a feasible decision and a false bound
-    there. Solvers that know no program (`from_callable`): only the objective is compared.
-
-    y float64 `(count, p)`; instance fields `(count, k)`.
+    objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself,
+    whose proof needs prices, which are not kept. Solvers that know no program: only the objective is compared.
     """
     w = np.stack([one.decision for one in solves])
     status = np.array([one.status for one in solves])
@@ -152,11 +145,8 @@ class Cache:
             except _DamagedError as damage:
                 aside = self.path.with_suffix(f".damaged-{time.time_ns()}")
                 os.replace(self.path, aside)
-                warnings.warn(
-                    f"the cache file {self.path} is damaged ({damage}): it was moved to {aside.name}, and what it held "
-                    "is solved again",
-                    RuntimeWarning,
-                    stacklevel=4,
+                self._warn(
+                    f"{self} is damaged ({damage}): it was moved to {aside.name}, and what it held is solved again"
                 )
                 self.connection = self._open()
         except (OSError, sqlite3.OperationalError) as error:
@@ -167,12 +157,16 @@ class Cache:
     def _go_without(self, error: Exception) -> None:
         """A cache that cannot be written saves no time, and costs no answer."""
         self.kept = False
-        warnings.warn(
-            f"the cache file {self.path} cannot be used ({error}): answers are not kept. Name another folder, by cache= or by the "
-            "environment variable DFLEARN_CACHE, or None for no cache",
-            RuntimeWarning,
-            stacklevel=4,
+        self._warn(
+            f"{self} cannot be used ({error}): answers are not kept. Name another folder, by cache= or by the environment variable "
+            "DFLEARN_CACHE, or None for no cache"
         )
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(what, RuntimeWarning, stacklevel=5)
+
+    def __str__(self) -> str:
+        return f"the cache file {self.path}"
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
@@ -205,28 +199,20 @@ class Cache:
             return None
         record = CachedSolve.unpack(row[0], self.n)
         if record is None:
-            warnings.warn(
-                f"an entry of the cache file {self.path} is damaged: it is solved again", RuntimeWarning, stacklevel=3
-            )
+            self._warn(f"an entry of {self} is damaged: it is solved again")
         return record
 
     def disbelieve(self, count: int) -> None:
-        """Say that so many entries did not pass `believable`."""
-        warnings.warn(
-            f"{count} entries of the cache file {self.path} are no answers to their instances (infeasible, or with another "
-            "objective): they are solved again",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        why = "are no answers to their instances (infeasible, or with another objective): they are solved again"
+        self._warn(f"{count} entries of {self} {why}")
 
     def put(self, records: Iterable[tuple[Hashable, CachedSolve]]) -> None:
         if not self.kept:
             return
         try:
             with transaction(self.connection, self.path):
-                self.connection.executemany(
-                    "INSERT OR REPLACE INTO solutions VALUES (?, ?)", ((key, record.pack()) for key, record in records)
-                )
+                rows = ((key, record.pack()) for key, record in records)
+                self.connection.executemany("INSERT OR REPLACE INTO solutions VALUES (?, ?)", rows)
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith("SQLITE_READONLY"):
                 raise

@@ -56,9 +56,7 @@ class Batch:
         raise DataError("a batch has names, and is not unpacked: write batch.features, batch.costs, batch.decisions")
 
     def __getitem__(self, index: Any) -> Any:
-        raise DataError(
-            "a batch has names: write batch.features, batch.costs, batch.decisions, and data[rows] for some rows"
-        )
+        raise DataError("a batch has names: write batch.features, batch.costs and so on, and data[rows] for some rows")
 
     def require(self, field: Literal["costs", "decisions", "ids"]) -> Tensor:
         value = getattr(self, field)
@@ -162,15 +160,14 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         weights: Tensor | None = None,
     ) -> None:
         _check_numbers("features", features)
-        self.origin = dict(origin or {})
-        count = features.shape[0]
+        self.origin, self.weights, count = dict(origin or {}), weights, features.shape[0]
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
-        self.weights = weights
         for name, value in self._tensors().items():
             if name == "ids":
-                _check_ids(value)
+                _check_column(name, value, torch.int64)
             elif name == "weights":
+                _check_column(name, value, torch.float64)
                 _check_weights(value)
             elif name != "features":
                 _check_numbers(name, value)
@@ -197,8 +194,6 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         more = {name.removeprefix("instance."): value for name, value in tensors.items() if name not in own}
         return cls(**own, instance=Instance(**more) if more else None, origin=origin)
 
-    # -- parts --------------------------------------------------------------------------------------------------
-
     def batch(self, index: Any = slice(None)) -> Batch:
         """The instances at `index` (anything that indexes a tensor)."""
         there = index
@@ -208,14 +203,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         decisions = pick(self.decisions)
         if decisions is not None and self.costs is not None and decisions.dtype != self.costs.dtype:
             decisions = decisions.to(self.costs.dtype)
-        return Batch(
-            self.features[there],
-            pick(self.costs),
-            decisions,
-            pick(self.instance),
-            self.ids[there if self.ids.is_cuda else index],
-            weights=pick(self.weights),
-        )
+        ids, rest = self.ids[there if self.ids.is_cuda else index], (decisions, pick(self.instance))
+        return Batch(self.features[there], pick(self.costs), *rest, ids, weights=pick(self.weights))
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
         """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that; but
@@ -227,9 +216,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         held = sum(value[:1].nbytes for value in tensors)
         for index in order.split(size * max(1, GATHERED // (size * max(1, held)))):
             whole = self.batch(index)
-            parts = {
-                f.name: value.split(size) for f in fields(Batch) if isinstance(value := getattr(whole, f.name), Tensor)
-            }
+            parts = {name: value.split(size) for name, value in vars(whole).items() if isinstance(value, Tensor)}
             sides = {} if whole.instance is None else {k: v.split(size) for k, v in whole.instance.present().items()}
             for i in range(len(parts["features"])):
                 instance = None if whole.instance is None else Instance(**{k: part[i] for k, part in sides.items()})
@@ -260,9 +247,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
         """
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-            raise DataError(
-                f"the first argument of split is the seed, and {seed!r} is none: write split(0, test={seed!r})"
-            )
+            raise DataError(f"split's first argument is the seed, and {seed!r} is none: write split(0, test={seed!r})")
         held_out, rest = split_rows(len(self), {"test": test}, seed)
         checked, train = split_rows(len(rest), {"validation": validation}, seed)
         return Split(self.subset(rest[train]), self.subset(rest[checked]), self.subset(held_out))
@@ -276,7 +261,6 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return self._of({**self._tensors(), "features": features}, self.origin)
 
     def without_decisions(self) -> DecisionDataset:
-        """The same data without decisions."""
         return self._of({name: value for name, value in self._tensors().items() if name != "decisions"}, self.origin)
 
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
@@ -286,8 +270,6 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         if self.weights is not None:
             moved["weights"] = self.weights.to(moved["features"].device)
         return self._of(moved, self.origin)
-
-    # -- files --------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file (numpy's format, nothing pickled). It appears whole or not at all."""
@@ -346,25 +328,19 @@ def _check_numbers(name: str, value: Any) -> None:
         )
 
 
-def _check_ids(ids: Any) -> None:
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
-        what = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-        raise DataError(f"ids must be an int64 tensor of shape (count,), got {what}")
+def _check_column(name: str, value: Any, kind: torch.dtype) -> None:
+    if not isinstance(value, Tensor) or value.dtype != kind or value.ndim != 1:
+        what = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise DataError(f"{name} must be a tensor of {kind} and shape (count,), got {what}: convert it, .to({kind})")
 
 
-def _check_weights(weights: Any) -> None:
-    if not isinstance(weights, Tensor) or weights.dtype != torch.float64 or weights.ndim != 1:
-        what = f"{weights.dtype} {tuple(weights.shape)}" if isinstance(weights, Tensor) else type(weights).__name__
-        raise DataError(f"weights must be a float64 tensor of shape (count,), got {what}: use torch.tensor(…).double()")
+def _check_weights(weights: Tensor) -> None:
     bad = ~(weights.isfinite() & (weights >= 0))
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
         raise DataError(f"weights are finite and not negative; row {row} has {float(weights[row]):g}")
     if len(weights) and not bool((weights > 0).any()):
         raise DataError("the weights of these instances are all zero, so nothing would count: leave the weights out")
-
-
-# -- what else people have ---------------------------------------------------------------------------------------------
 
 
 Data = DecisionDataset | Subset[Any] | TensorDataset
@@ -391,9 +367,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
     if isinstance(data, DecisionDataset):
         return data
     if isinstance(data, Subset):
-        if len(data.indices) and all(
-            str(getattr(one, "dtype", type(one).__name__)).endswith("bool") for one in data.indices
-        ):
+        kinds = {str(getattr(one, "dtype", type(one).__name__)).removeprefix("torch.") for one in data.indices}
+        if kinds == {"bool"}:
             raise DataError(
                 f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: pass row numbers, "
                 "mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
@@ -408,10 +383,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
             "DecisionDataset(features, costs=…, decisions=…)"
         )
     if isinstance(data, DataLoader):
-        raise DataError(
-            f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, loader.dataset, and "
-            f"batch_size={data.batch_size}"
-        )
+        how = f"loader.dataset, and batch_size={data.batch_size}"
+        raise DataError(f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, {how}")
     if isinstance(data, (tuple, list)) and len(data) in (2, 3):
         decisions = ", decisions=…" if len(data) == 3 else ""
         raise DataError(

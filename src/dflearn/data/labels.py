@@ -76,24 +76,17 @@ def solve_cached(
     progress: bool = True,
     chunk: int = CHUNK,
 ) -> Solution:
-    """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers is not solved again.
+    """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers, and `believable` passes, is not solved.
 
-    What the cache holds is checked before it is believed (`cache.believable`), and solved again where it does not pass.
-
-    Always cold. Equal instances are solved once. Every finished chunk is stored at once, so an interruption loses
-    at most the chunks under way. y `(*batch, p)`; instance fields `(*batch, k)`.
+    Always cold. Equal instances are solved once. Every finished chunk is stored at once. y `(*batch, p)`; fields `(*batch, k)`.
     """
     begun = time.perf_counter()
     batch = check_costs(y, solver.objective)
     if solver.get_state():
         raise SolverError(f"the answers of {solver!r} depend on what it solved before; labels need an exact solver")
     if cache is not None and not solver.remembered:
-        warnings.warn(
-            f"the answers of {solver!r} are not remembered, since nothing tells this function from another: give it a name, "
-            "dflearn.from_callable(function, n, name=…), and another one when it changes",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        why = "nothing tells this function from another: give it a name, dflearn.from_callable(function, n, name=…)"
+        warnings.warn(f"the answers of {solver!r} are not remembered, since {why}", RuntimeWarning, stacklevel=2)
         cache = None
     check_instance(instance, batch)
     count = batch.numel()  # not −1: a field without columns would not tell
@@ -120,7 +113,7 @@ def solve_cached(
                 known.update(i for i, passes in zip(index, fine, strict=True) if passes)
             for i, record in held:
                 if i in known:
-                    record.put(answers, i)
+                    answers.status[i], answers.objective[i], answers.bound[i], answers.decision[i] = record
             if len(known) < len(held):
                 store.disbelieve(len(held) - len(known))
             missing = [i for i in missing if i not in known]
@@ -136,17 +129,11 @@ def solve_cached(
                 fine = believable(solver, *part([first[i] for i in index]), records)
                 store.put((different[i], one) for i, one, passes in zip(index, records, fine, strict=True) if passes)
             bar.update(len(index))
-    decision, status, objective, bound = (
-        torch.as_tensor(getattr(answers, name))[torch.tensor(place, dtype=torch.int64)]
-        for name in ("decision", "status", "objective", "bound")
-    )
-    return Solution(
-        decision=decision.to(y).reshape(*batch, solver.objective.n),
-        status=status.reshape(batch),
-        objective=objective.reshape(batch),
-        bound=bound.reshape(batch),
-        seconds=time.perf_counter() - begun,
-    )
+    rows, fields = torch.tensor(place, dtype=torch.int64), ("decision", "status", "objective", "bound")
+    decision, *rest = (torch.as_tensor(getattr(answers, name))[rows] for name in fields)
+    w = decision.to(y).reshape(*batch, solver.objective.n)
+    status, objective, bound = (part.reshape(batch) for part in rest)
+    return Solution(w, status, objective, bound, seconds=time.perf_counter() - begun)
 
 
 def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-untyped-def]  # tqdm has no types
@@ -202,9 +189,6 @@ def label_by_neighbours(
     own = None
     if data.instance is not None:
         own = data.instance.map(lambda value: value.unsqueeze(1).expand(-1, k, -1))
-    solution = solve_cached(
-        DecisionTask.of(problem, data.costs.shape[1]).solver, blends, own, cache=cache, progress=progress
-    ).check()
-    return DecisionDataset(
-        data.features, blends.mean(1), solution.decision.mean(1), data.instance, data.ids, data.origin, data.weights
-    )
+    solver = DecisionTask.of(problem, data.costs.shape[1]).solver
+    w = solve_cached(solver, blends, own, cache=cache, progress=progress).check().decision.mean(1)
+    return DecisionDataset(data.features, blends.mean(1), w, data.instance, data.ids, data.origin, data.weights)

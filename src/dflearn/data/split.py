@@ -100,16 +100,13 @@ def rolling_origins(
         raise OptionError(f"folds is at least 1, got {folds}")
     tested = _size("test", test, count)
     if not 2 * folds <= tested < count:
-        raise OptionError(
-            f"test={test} of {count} rows is {tested} for {folds} folds: each needs 2, and the first some to train on"
-        )
+        why = "each needs 2, and the first some to train on"
+        raise OptionError(f"test={test} of {count} rows is {tested} for {folds} folds: {why}")
     borders = _borders(None if groups is None else _labels(groups, count), count)
     ends = [count - tested + round(tested * fold / folds) for fold in range(folds)]
     starts = [_nearest(borders, end, "test", test) for end in ends] + [count]
     if any(later <= earlier for earlier, later in pairwise(starts)):
-        raise OptionError(
-            f"groups are too large for {folds} folds, one of which has nothing to test on: take fewer folds"
-        )
+        raise OptionError(f"groups are too large for {folds} folds, of which one tests on nothing: take fewer folds")
     return [_before(start, end, borders, choose, gap) for start, end in pairwise(starts)]
 
 
@@ -143,11 +140,7 @@ def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple
     return torch.as_tensor(order).split([*taken, count - sum(taken)])
 
 
-# -- steps ----------------------------------------------------------------------------------------------------------
-
-
 def _size(name: str, size: Size, count: int) -> int:
-    """How many of `count` rows a size means."""
     if isinstance(size, bool) or not size > 0 or (isinstance(size, float) and size >= 1):
         raise OptionError(f"{name} is a share between 0 and 1, or a number of rows; got {size}")
     return max(1, round(size * count)) if isinstance(size, float) else int(size)

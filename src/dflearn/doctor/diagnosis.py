@@ -99,7 +99,6 @@ class Diagnosis:
 
     @property
     def fitted(self) -> str:
-        """How least squares was fitted."""
         return "cross-validated" if self.trained_on is None else "on the same rows"
 
     @property
@@ -154,9 +153,7 @@ def _wrapped(mark: str, text: str) -> str:
 
 
 CONVERGED = 1e-4  # a residual above this is no solution
-OUT_OF_SIZE = (
-    2.5  # predictions so many times as large as costs, or as small, train worse: docs/notes/choosing.md has figures
-)
+OUT_OF_SIZE = 2.5  # predictions so many times as large as costs, or as small, train worse (docs/notes/choosing.md)
 
 
 def failed(error: DflearnError) -> Finding:

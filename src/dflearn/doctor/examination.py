@@ -19,7 +19,8 @@ from dflearn.losses.base import Loss, LossOutput
 from dflearn.models import predict
 from dflearn.program import Program
 from dflearn.randomness import Randomness, generator_of
-from dflearn.solvers.base import Solution, Status
+from dflearn.solvers.base import Status
+from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.training.step import AnyLoss, as_loss, check_model
 
@@ -61,15 +62,21 @@ def diagnose(
     generator = generator_of(seed)
     task = None if problem is None else DecisionTask.of(problem, predicted.shape[-1])
     known = None if trained_on is None else as_dataset(trained_on, "trained_on")
-    found: dict[str, Any] = {"setting": _setting(loss, data, known), "gradients": np.zeros(0)}
-    found["trained_on"] = None if known is None else len(known)
+    through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
+    new, seen = ("", None) if known is None else (" that were not trained on", len(known))
+    setting = f"{type(loss).__name__}{through} on {len(data)} instances{new}"
+    found: dict[str, Any] = {"setting": setting, "gradients": np.zeros(0), "trained_on": seen}
     noted: list[Finding] = []
     try:
         if task is not None and data.decisions is None and data.costs is not None:
             data = label(data, task, progress=False)
         output, slope = gradient(loss, predicted, data.batch())
-        found["gradients"] = pull(output, slope, predicted)
-        found |= {} if output.solution is None else solving(output.solution)
+        typical = float(output.value.detach().abs().mean()) or 1.0
+        found["gradients"] = (slope.norm(dim=-1) * predicted.norm(dim=-1) / typical).numpy()
+        if output.solution is not None and output.solution.residual is not None:
+            found["residual"] = float(output.solution.residual.max())
+        if output.solution is not None and output.solution.fallback is not None:
+            found["fallbacks"] = float(output.solution.fallback.double().mean())
         found["slopes"] = confirmed_slopes(loss, predicted, data, generator)
     except SolverError as error:
         output = None
@@ -97,12 +104,6 @@ def diagnose(
     return diagnosis
 
 
-def _setting(loss: Loss, data: DecisionDataset, known: DecisionDataset | None) -> str:
-    through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
-    new = "" if known is None else " that were not trained on"
-    return f"{type(loss).__name__}{through} on {len(data)} instances{new}"
-
-
 TIED = 1e-2  # optimal decisions this far apart in a random direction, by the size of their terms there, differ
 AGREES = 1e-3  # relative difference at which a slope confirms a gradient
 STEPS = (1e-4, 1e-5, 1e-6)  # of finite differences, relative to the costs: a kink is unlikely within all three
@@ -128,22 +129,6 @@ def gradient(loss: Loss, predicted: Tensor, batch: Batch) -> tuple[LossOutput, T
     return output, torch.autograd.grad(output.value.sum(), leaf)[0]
 
 
-def pull(output: LossOutput, gradient: Tensor, predicted: Tensor) -> np.ndarray:
-    """‖∂loss/∂ŷ‖ ‖ŷ‖ / mean |loss|, `(count,)`: how much of itself the loss changes when the costs change by their size."""
-    typical = float(output.value.detach().abs().mean()) or 1.0
-    return (gradient.norm(dim=-1) * predicted.norm(dim=-1) / typical).numpy()
-
-
-def solving(solution: Solution) -> dict[str, float]:
-    """The worst residual and the share of fallbacks, where the layer reports them."""
-    found = {}
-    if solution.residual is not None:
-        found["residual"] = float(solution.residual.max())
-    if solution.fallback is not None:
-        found["fallbacks"] = float(solution.fallback.double().mean())
-    return found
-
-
 def confirmed_slopes(
     loss: Loss, predicted: Tensor, data: DecisionDataset, generator: torch.Generator
 ) -> tuple[int, int]:
@@ -166,7 +151,6 @@ def confirmed_slopes(
 
 
 def _spread(count: int, wanted: int) -> Tensor:
-    """So many rows, or all, evenly over the data."""
     return torch.linspace(0, count - 1, min(wanted, count)).long().unique()
 
 
@@ -210,12 +194,9 @@ def _fitted(x: Tensor, y: Tensor, new: Tensor) -> Tensor | None:
 def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: torch.Generator) -> float:
     """Share of instances for which another optimal decision goes further in a random direction of costs, or opposite to it.
 
-    Further: by more than `TIED` of Σ_j |v_j| max(|w_j|, |w'_j|), v = S (a random y) being the direction, w the solver's decision
-    and w' the furthest that is optimal too (see `furthest_optimal`). So the size of decisions and of costs does not matter, and what no predicted
-    cost can tell apart (parts of a decision that cost nothing) is no tie.
+    Further: by more than `TIED` of Σ_j |v_j| max(|w_j|, |w'_j|), v = S (a random y), w the solver's decision, w' the furthest that
+    is optimal too. So sizes do not matter, and what no predicted cost can tell apart is no tie.
     """
-    from dflearn.solvers.highs import HiGHS
-
     rows = _spread(len(data), TIES)
     instance = None if data.instance is None else data.instance[rows]
     at = predicted[rows]

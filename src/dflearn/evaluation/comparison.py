@@ -14,6 +14,7 @@ from dflearn.evaluation.estimates import FEW, Block, Estimate, over_seeds, signe
 from dflearn.evaluation.regret import ZERO, Evaluation, zero_note
 
 FEWEST_SEEDS = 3  # with fewer, their spread is not known
+Evaluations = Evaluation | Sequence[Evaluation]
 COMPARED = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
 
 
@@ -70,10 +71,7 @@ class Comparison:
         if self.seeds is not None and self.seeds < FEWEST_SEEDS:
             return f"{chance}: {self.seeds} seeds are too few to tell, {FEWEST_SEEDS} is the least."
         if self.count < FEW:
-            return (
-                f"{chance}: {self.count:.3g} independent rows are too few to tell, {FEW} is the least. "
-                "More rows would tell."
-            )
+            return f"{chance}: {self.count:.3g} independent rows are too few to tell, {FEW} is the least."
         if not self.beyond_chance:
             more = "rows" if self.seeds is None else "seeds"
             return f"{chance}: its interval{over} holds zero. More {more} would tell."
@@ -89,12 +87,10 @@ class Comparison:
         return "\n".join(["paired difference, negative favours the first", *lines, f"  {self.verdict()}"])
 
     def notes(self) -> list[str]:
-        """Warnings for the reader of these metrics."""
         count = self.wins + self.ties + self.losses
         return [zero_note(self.zero_optima, count, "mean_of_ratios")] if self.zero_optima else []
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def as_dict(self) -> dict[str, Any]:
         names = ("wins", "ties", "losses", "confidence", "count", "zero_optima", "beyond_chance")
@@ -104,13 +100,7 @@ class Comparison:
         return {**estimates.plain({name: getattr(self, name) for name in COMPARED}), **counts}
 
 
-def compare(
-    a: Evaluation | Sequence[Evaluation],
-    b: Evaluation | Sequence[Evaluation],
-    *,
-    block: Block = None,
-    seeds: bool = False,
-) -> Comparison:
+def compare(a: Evaluations, b: Evaluations, *, block: Block = None, seeds: bool = False) -> Comparison:
     """How much less regret a has than b, instance by instance; both must have judged the same instances.
 
     Args:
@@ -158,7 +148,10 @@ def compare(
         above, below = (np.bincount(rows, used * values, minlength=count)[held] for values in (numerator, denominator))
         return estimates.ratio_of_sums(above, below, level, block=length)
 
-    each = np.ones_like(difference)
+    p_value, each = float("nan"), np.ones_like(difference)
+    if seeds:
+        parts = zip(np.split(difference, ends), np.split(weights, ends), strict=True)
+        p_value = signed_ranks(np.array([np.average(part, weights=own) for part, own in parts if own.sum() > 0]))
     ratios = np.divide(difference, size, out=np.zeros_like(difference), where=~zero)
     better, worse = difference < -exact, difference > exact
     return Comparison(
@@ -172,18 +165,11 @@ def compare(
         count=estimates.effective_count(count, np.bincount(rows, weights, minlength=count)) / length if count else 0.0,
         zero_optima=int(zero.sum()),
         seeds=len(pairs) if seeds else None,
-        p_value=signed_ranks(_seed_means(difference, weights, ends)) if seeds else float("nan"),
+        p_value=p_value,
     )
 
 
-def _seed_means(difference: np.ndarray, weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    parts = zip(np.split(difference, ends), np.split(weights, ends), strict=True)
-    return np.array([np.average(part, weights=weight) for part, weight in parts if weight.sum() > 0])
-
-
-def _pairs(
-    a: Evaluation | Sequence[Evaluation], b: Evaluation | Sequence[Evaluation]
-) -> list[tuple[Evaluation, Evaluation]]:
+def _pairs(a: Evaluations, b: Evaluations) -> list[tuple[Evaluation, Evaluation]]:
     ones, others = ([part] if isinstance(part, Evaluation) else list(part) for part in (a, b))
     if not ones or len(ones) != len(others):
         raise OptionError(f"compare takes pairs of evaluations, and there are {len(ones)} and {len(others)}")
@@ -201,6 +187,4 @@ def _check_pair(a: Evaluation, b: Evaluation) -> None:
     if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
         raise DataError("the two evaluations have different optima, so they did not judge the same data")
     if not (a.weights is b.weights if a.weights is None or b.weights is None else np.array_equal(a.weights, b.weights)):
-        raise DataError(
-            "the two evaluations weigh the instances differently: evaluate both on data with the same weights"
-        )
+        raise DataError("the two evaluations have different weights: evaluate both on data with the same weights")

@@ -34,22 +34,13 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def never_negative(estimate: Estimate) -> Estimate:
-    """The estimate of something that cannot be below zero, such as a regret: nor does its interval go there."""
-    return estimate._replace(low=max(estimate.low, 0.0))
-
-
 def mean(values: np.ndarray, confidence: float, weights: np.ndarray | None = None, block: int = 1) -> Estimate:
     """The mean of `values` `(count,)`, weighted by `weights` `(count,)`, with a studentized bootstrap interval."""
     return ratio_of_sums(values, np.ones_like(values, float), confidence, weights, block)
 
 
 def ratio_of_sums(
-    numerator: np.ndarray,
-    denominator: np.ndarray,
-    confidence: float,
-    weights: np.ndarray | None = None,
-    block: int = 1,
+    numerator: np.ndarray, denominator: np.ndarray, confidence: float, weights: np.ndarray | None = None, block: int = 1
 ) -> Estimate:
     """R = Σ numerator / Σ denominator, all `(count,)`, with a studentized bootstrap interval; weights multiply both.
 
@@ -97,16 +88,12 @@ def share(hits: np.ndarray, confidence: float, weights: np.ndarray | None = None
 
 
 def batched_product(
-    regrets: np.ndarray,
-    inverses: np.ndarray,
-    batch_size: int,
-    confidence: float,
-    weights: np.ndarray | None = None,
+    regrets: np.ndarray, inverses: np.ndarray, batch_size: int, confidence: float, weights: np.ndarray | None = None
 ) -> Estimate:
     """Average over consecutive batches of mean(regrets) · mean(inverses), each batch weighted by its rows.
 
     Both `(count,)`; rows where either is NaN are left out of their batch. With weights, a batch is cut where they add up to
-    `batch_size`, in the midst of an instance if need be: so one of weight 2 is one that stands there twice.
+    `batch_size`, even within an instance: so one of weight 2 is one that stands there twice.
 
     The interval is that of the product of both means, by the studentized bootstrap; its standard error also has what the
     product of deviations within a batch adds.
@@ -175,9 +162,6 @@ def plain(found: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
         name: {part: number if np.isfinite(number) else None for part, number in estimate._asdict().items()}
         for name, estimate in found.items()
     }
-
-
-# -- the bootstrap ---------------------------------------------------------------------------------------------------
 
 
 def _counted(weights: np.ndarray | None, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -263,10 +247,7 @@ def over_seeds(
 
 
 def _resamples(sizes: Sequence[int]) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray]]:
-    """Some resamples at a time: a seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was.
-
-    They depend on the numbers of rows of the seeds alone.
-    """
+    """A seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was; by the sizes alone."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(sizes), size=(RESAMPLES, len(sizes)))
     for seed, size in enumerate(sizes):

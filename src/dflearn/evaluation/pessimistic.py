@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +27,7 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 from dflearn.solvers.highs import HiGHS
 
+Array = np.ndarray
 TIE = OPTIMAL  # decisions this close to the optimum, relative to its terms, count as optimal too, as in `certify`
 
 
@@ -67,14 +67,12 @@ def furthest_optimal(
     instance: Instance | None = None,
     called: Sequence[str] = (),
 ) -> Iterator[Solution]:
-    """For one instance after the other, the decision that is optimal for ŷ and goes furthest in its direction v `(count, n)`.
+    """For each instance, the decision that is optimal for ŷ and goes furthest in its direction v `(count, n)`, or UNBOUNDED.
 
-    It may be UNBOUNDED; `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
+    `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
     """
     if program.Q is not None and program.is_integer:
-        raise OptionError(
-            f"the worst optimal decision is not known for {program!r}, whose objective is quadratic over integers"
-        )
+        raise OptionError(f"the worst optimal decision is unknown for {program!r}, quadratic over integers")
     if instance is not None and instance.q is not None:
         raise OptionError("the worst optimal decision is not known where instances have a q: give Q to the program")
     count = predicted.shape[0]
@@ -92,12 +90,8 @@ def furthest_optimal(
         v, w = directions[i].double(), torch.as_tensor(optimal[i])
         moves = _moves(program, sides.row(i), slopes[i], sizes[i], optimal[i], prices[i])
         found = HiGHS(moves).solve(-v)
-        found.check((Status.OPTIMAL, Status.UNBOUNDED), name=partial(_always, name), what="worst optimal decision")
+        found.check((Status.OPTIMAL, Status.UNBOUNDED), name=[name].__getitem__, what="worst optimal decision")
         yield replace(found, decision=found.decision + w, objective=found.objective - v @ w, bound=found.bound - v @ w)
-
-
-def _always(name: str, _: int) -> str:
-    return name
 
 
 def _reach(sides: Sides, w: np.ndarray) -> np.ndarray:
@@ -108,9 +102,7 @@ def _reach(sides: Sides, w: np.ndarray) -> np.ndarray:
     return np.where(known > 0, known, known.max(initial=0.0) or 1.0)
 
 
-def _moves(
-    program: Program, sides: Sides, slope: np.ndarray, size: np.ndarray, w: np.ndarray, y: np.ndarray
-) -> Program:
+def _moves(program: Program, sides: Sides, slope: Array, size: Array, w: Array, y: Array) -> Program:
     """The moves x from w, an optimal decision of one instance, to its other optimal decisions w + x.
 
         A x = 0,   G x ≤ max(h − G w, 0),   R x = 0,   lower ≤ w + x ≤ upper,   x_j = 0 where δ_j > 0,
@@ -138,14 +130,8 @@ def _moves(
         scale = np.abs(slope).max()  # to a largest coefficient of 1
         terms = float(size @ np.abs(w)) or float(size @ _reach(sides, w))
         G, h = sp.vstack([G, sp.csr_array(slope[None] / scale)], format="csr"), np.append(h, TIE * terms / scale)
-    return Program(
-        A=A,
-        b=np.zeros(A.shape[0]),
-        G=G,
-        h=h,
-        lower=np.where(fixed, 0.0, np.minimum(sides.lower - w, 0.0)),
-        upper=np.where(fixed, 0.0, np.maximum(sides.upper - w, 0.0)),
-        integer=program.integer,
-        n=program.n,
-        name=f"{program.name}: optimal decisions",
-    )
+    lower = np.where(fixed, 0.0, np.minimum(sides.lower - w, 0.0))
+    upper = np.where(fixed, 0.0, np.maximum(sides.upper - w, 0.0))
+    rows = {"A": A, "b": np.zeros(A.shape[0]), "G": G, "h": h, "n": program.n}
+    name = f"{program.name}: optimal decisions"
+    return Program(**rows, lower=lower, upper=upper, integer=program.integer, name=name)

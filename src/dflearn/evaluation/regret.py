@@ -110,9 +110,7 @@ def regrets_of(
     return Regrets(torch.where(settled.cost.isinf().to(regret.device), torch.inf, regret), optimum)
 
 
-def check_linear(
-    solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor, instance: Instance | None = None
-) -> None:
+def check_linear(solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor, instance: Instance | None) -> None:
     """An error where a solver without a program, judged by cᵀw alone, is beaten by more than rounding at the true costs."""
     if solver.program is not None or solver.objective.value is not None or not found.regret.numel():
         return
@@ -221,14 +219,13 @@ class Evaluation:
             return estimates.ratio_of_sums(values[rows], size[rows], self.confidence, self._weights_of(rows))
 
         def share(hits: np.ndarray) -> Estimate:
-            return estimates.share(hits, self.confidence, self.weights)
+            return estimates.share(hits, *how)
 
+        how = self.confidence, self.weights
         found = {
             "mean_of_ratios": mean(self.regrets * inverse, kept),
             "ratio_of_sums": ratio(self.regrets),
-            "published_style": estimates.batched_product(
-                self.regrets, inverse, PUBLISHED_BATCH, self.confidence, self.weights
-            ),
+            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, *how),
             "absolute_regret": mean(self.regrets),
             "mse": mean(self.squared_errors),
             "exact_share": share(self.regrets <= self.roundoff),
@@ -236,21 +233,16 @@ class Evaluation:
         if self.pessimistic_regrets is not None:
             found["pessimistic_regret"] = mean(self.pessimistic_regrets)
         if self.floor_regrets is not None:
-            found |= {
-                "floor_absolute_regret": mean(self.floor_regrets),
-                "floor_ratio_of_sums": ratio(self.floor_regrets),
-            }
+            found["floor_absolute_regret"] = mean(self.floor_regrets)
+            found["floor_ratio_of_sums"] = ratio(self.floor_regrets)
         if self.post_hoc or lost.any():
             found["infeasible_share"] = share(lost)
         if lost.any():
             found["feasible_absolute_regret"] = mean(self.regrets, ~lost)
             found["feasible_ratio_of_sums"] = ratio(self.regrets, ~lost)
         above = bool((self.regrets >= 0).all())
-        return {
-            name: estimates.never_negative(found[name]) if above or name == "mse" else found[name]
-            for name in MEANINGS
-            if name in found
-        }
+        ordered = {name: found[name] for name in MEANINGS if name in found}
+        return {name: e._replace(low=max(e.low, 0.0)) if above or name == "mse" else e for name, e in ordered.items()}
 
     def _weights_of(self, rows: np.ndarray) -> np.ndarray | None:
         return None if self.weights is None else self.weights[rows]
@@ -287,15 +279,10 @@ class Evaluation:
         """A regret of at most this much is none, `(count,)`."""
         return _roundoff(self.optima, self._average)
 
-    # -- to read ------------------------------------------------------------------------------------------------
-
     def notes(self) -> list[str]:
-        """Warnings for the reader of these metrics."""
         notes, count = [], len(self.ids)
         if self.weights is not None:
-            notes.append(
-                f"the {count} instances have weights, and weigh as much as {self.effective_count:.4g} equal ones"
-            )
+            notes.append(f"the {count} instances have weights, worth {self.effective_count:.4g} equal ones")
         if lost := int(self.infeasible.sum()):
             notes.append(
                 f"{lost} of {count} decisions are infeasible once the truth is known, and no recourse helps: means are infinite; "
@@ -316,8 +303,7 @@ class Evaluation:
         lines.append(f"  in brackets: {self.confidence:.0%} confidence")
         return "\n".join(lines + [f"  note: {note}" for note in self.notes()])
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, `None` for what is not finite."""
@@ -382,13 +368,9 @@ def evaluate(
         task = replace(task, solver=solver)
     settles = task.program is not None and recourse_of(task.program) is not None
     if pessimistic and settles:
-        raise OptionError(
-            f"the pessimistic regret is not known for {task.name}, whose decisions are settled once the truth is known"
-        )
+        raise OptionError(f"the pessimistic regret is unknown for {task.name}, which has recourse")
     if pessimistic and task.program is None:
-        raise OptionError(
-            f"the pessimistic regret asks the program for its worst optimal decision, and {task.solver!r} knows no program"
-        )
+        raise OptionError(f"the pessimistic regret needs a program, and {task.solver!r} knows none")
     predicted = _predicted(predictor, dataset, task)
 
     def decide(y: Tensor) -> Tensor:

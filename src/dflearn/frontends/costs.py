@@ -87,9 +87,8 @@ def by_index(chosen: Iterable[int], coefficients: np.ndarray, names: Sequence[st
     S = sp.csr_array((np.ones(index.size), (index, np.arange(index.size))), shape=(n, index.size))
     d = np.array(coefficients, np.float64)
     d[index] = 0.0
-    return Coefficients(
-        S, d, None if names is None else tuple(names[i] for i in index), replaced=_replaced(index, coefficients)
-    )
+    own = None if names is None else tuple(names[i] for i in index)
+    return Coefficients(S, d, own, replaced=_replaced(index, coefficients))
 
 
 def _replaced(variables: Iterable[int], coefficients: np.ndarray) -> dict[int, float]:
@@ -173,9 +172,7 @@ def spelled_out(
         for pattern, factor in factors.items():
             for name, variable in _entered(str(cost), pattern, variables, rows):
                 if variable in found.setdefault(name, {}):
-                    raise OptionError(
-                        f"costs: {variable!r} is told twice to hold {name!r}: name it once, with one factor"
-                    )
+                    raise OptionError(f"costs: {variable!r} holds {name!r} twice: name it once, with one factor")
                 found[name][variable] = factor
     return found
 

@@ -141,14 +141,8 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
 class _Maps:
     """The program's parts as affine maps of all parameters.
 
-    `vector` `(*batch, parameters + 1)` holds the parameters, predicted ones as 0, and a last entry of 1. The rows are
-    M w + right·vector = 0 or ≥ 0, and d = objective·vector.
-
-    Args:
-        stuffed: CVXPY's matrix form.
-        columns: where the predicted parameters stand in `vector`.
-        typical: the vector of the program itself.
-        keep_offset: whether the constant of the objective becomes a variable, fixed to 1.
+    `vector` `(*batch, parameters + 1)` holds the parameters, predicted ones (in `columns`) as 0, and a last entry of 1;
+    `typical` is that of the program. The rows are M w + right·vector = 0 or ≥ 0, and d = objective·vector.
     """
 
     def __init__(self, stuffed: Any, columns: np.ndarray, typical: np.ndarray, keep_offset: bool) -> None:
@@ -204,11 +198,8 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
         if all(parameter is not other for other in parameters):
             raise OptionError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {parameters}")
     for leaf in [*parameters, *problem.variables()]:
-        declared = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
-        if declared:
-            raise ProgramError(
-                f"{leaf.name()} is declared {declared[0]}, which from_cvxpy does not read: declare it plain"
-            )
+        if declared := [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]:
+            raise ProgramError(f"{leaf.name()} is declared {declared[0]}, which is not read here: declare it plain")
     for leaves, what in ((parameters, "parameters"), (problem.variables(), "variables")):
         names = [leaf.name() for leaf in leaves]
         for name in names:
@@ -216,9 +207,9 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
                 raise ProgramError(f"two {what} are called {name!r}: give each its own name, as in name={name + '2'!r}")
     for parameter in parameters:
         if parameter.value is None and all(parameter is not cost for cost in predicted):
+            name = parameter.name()
             raise ProgramError(
-                f"parameter {parameter.name()} is neither predicted nor has a value: set {parameter.name()}.value to a "
-                "typical one, which the program itself takes; instances may have others"
+                f"parameter {name} is neither predicted nor has a value: set {name}.value to a typical one"
             )
 
 
@@ -230,8 +221,8 @@ def _stuffed(problem: Any) -> Any:
         raise ProgramError("the problem is not convex by CVXPY's rules (DCP); a Program is linear in the decision")
     if not problem.is_dpp():
         raise ProgramError(
-            "the problem is not affine in its parameters by CVXPY's rules (DPP): parameters must not be multiplied with "
-            "each other or bound a variable by its declaration; use constants for what is known, and constraints for bounds"
+            "the problem is not affine in its parameters by CVXPY's rules (DPP): do not multiply parameters, nor declare "
+            "bounds by them; use constants for what is known, and constraints for bounds"
         )
     empty = [parameter for parameter in problem.parameters() if parameter.value is None]
     try:
@@ -272,9 +263,7 @@ def _quadratic(stuffed: Any, size: int, sign: float) -> sp.csr_array | None:
     n = stuffed.x.size
     tensor = sp.csc_array(stuffed.P)
     if tensor[:, :-1].count_nonzero():
-        raise ProgramError(
-            "a parameter stands in the quadratic part of the objective; all instances share Q, so it must be a constant there"
-        )
+        raise ProgramError("a parameter stands in the quadratic part; all instances share Q, so it must be a constant")
     entries = sp.coo_array(tensor[:, [-1]])
     place = entries.coords[0]
     return sign * sp.csr_array((entries.data, (place % n, place // n)), shape=(size, size))
@@ -284,17 +273,14 @@ def _check_only_right_sides(stuffed: Any, j: np.ndarray, k: np.ndarray, columns:
     """Parameters stand in right-hand sides only, predicted ones nowhere in the constraints."""
 
     def name_of(column: int) -> str:
-        return next(
-            p.name()
-            for p in stuffed.parameters
-            if 0 <= column - stuffed.param_id_to_col[p.id] < stuffed.param_id_to_size[p.id]
-        )
+        first, size = stuffed.param_id_to_col, stuffed.param_id_to_size
+        return next(p.name() for p in stuffed.parameters if 0 <= column - first[p.id] < size[p.id])
 
     predicted = k[np.isin(k, columns)]
     if predicted.size:
+        where = "in a constraint, or in the objective inside a function such as abs or max"
         raise ProgramError(
-            f"the predicted parameter {name_of(predicted[0])} stands in a constraint, or in the objective inside a function "
-            "such as abs or max; only the coefficients of a linear objective can be predicted"
+            f"the predicted parameter {name_of(predicted[0])} stands {where}: predict coefficients of a linear objective"
         )
     inside = k[j < stuffed.x.size]
     if inside.size:

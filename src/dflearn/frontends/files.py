@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dflearn.program import Program
 
 
+File = str | os.PathLike[str]
 NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
 # In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
 NAN_IN_LP = re.compile(r"(?:^|[\s:+\-<>=])(nan[^\s:+\-<>=]*)(?=[\s+\-<>=]|$)(?!\s*:)", re.IGNORECASE)
@@ -55,10 +56,7 @@ def lines_of(path: Path) -> Iterator[str]:
 def screen(path: Path, ending: str) -> None:
     """An error if HiGHS would silently misread a part of the file."""
     try:
-        if ending == "mps":
-            _screen_mps(path)
-        else:
-            _screen_lp(path)
+        (_screen_mps if ending == "mps" else _screen_lp)(path)
     except ProgramError:
         raise
     except UNREADABLE as error:
@@ -80,24 +78,19 @@ def _screen_mps(path: Path) -> None:
                 raise ProgramError(f"{place}write {words[0]} {words[1][:3]}, which HiGHS understands on this line")
         elif section == "COLUMNS" and line and line[0] != "*":
             variable, *pairs = line.split() or [""]  # of a row and a coefficient
-            spaces |= (
-                len(pairs) % 2 == 1 and pairs[0].upper() != "'MARKER'" and not any(one.startswith("$") for one in pairs)
-            )
+            comment = any(one.startswith("$") for one in pairs)
+            spaces |= len(pairs) % 2 == 1 and pairs[0].upper() != "'MARKER'" and not comment
             for row, value in zip(pairs[::2], pairs[1::2], strict=False):
                 if NAN.fullmatch(value):
-                    raise ProgramError(
-                        f"{place}the coefficient of variable {variable!r} in row {row!r} is NaN, not a number: fill it in, "
-                        "or leave it out"
-                    )
+                    where = f"variable {variable!r} in row {row!r}"
+                    raise ProgramError(f"{place}the coefficient of {where} is NaN: fill it in, or leave it out")
     if spaces:
         _can_be_read(path)
 
 
 def _can_be_read(path: Path) -> None:
     """An error if HiGHS does not finish: names with spaces can put its reader into an endless loop."""
-    reading = (
-        "import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); h.readModel(sys.argv[1])"
-    )
+    reading = "import highspy, sys; h = highspy.Highs(); h.silent(); h.readModel(sys.argv[1])"
     try:
         subprocess.run([sys.executable, "-c", reading, str(path)], timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
@@ -111,10 +104,8 @@ def _screen_lp(path: Path) -> None:
     for number, line in enumerate(lines_of(path), 1):
         text, place = line.partition("\\")[0], f"{path}, line {number}: "
         if "nan" in text.lower() and (found := NAN_IN_LP.search(text)):
-            raise ProgramError(
-                f"{place}{found[1]!r} is read as the coefficient NaN, not a number: fill it in, or rename what "
-                "begins with these letters"
-            )
+            how = "fill it in, or rename what begins with these letters"
+            raise ProgramError(f"{place}{found[1]!r} is read as the coefficient NaN, not a number: {how}")
         for word in WORD.findall(text) if "inf" in text.lower() else ():
             if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
                 raise ProgramError(
@@ -122,9 +113,7 @@ def _screen_lp(path: Path) -> None:
                     "another name, or save the model as MPS"
                 )
         if found := TWO_FACTORS.search(text):
-            raise ProgramError(
-                f"{place}{found[1]!r} has a number before a factor, of which HiGHS makes a constant: multiply them"
-            )
+            raise ProgramError(f"{place}{found[1]!r} is two factors, of which HiGHS makes a constant: multiply them")
 
 
 def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upper: Sequence[float]) -> None:
@@ -138,14 +127,10 @@ def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upp
             binary.update(text.split())
     for name, low, high in zip(names, lower, upper, strict=True):
         if name in binary and (low < 0 or high > 1):
-            raise ProgramError(
-                f"{path}: variable {name!r} is binary and has the bounds {low:g} and {high:g}: which is it?"
-            )
+            raise ProgramError(f"{path}: binary variable {name!r} has the bounds {low:g} and {high:g}: which is it?")
 
 
-def from_mps(
-    path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
-) -> Program:
+def from_mps(path: File, costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()) -> Program:
     """The program of an MPS file (`.mps`, `.mps.gz`), fixed or free format.
 
     Args:
@@ -171,9 +156,7 @@ def from_mps(
     return read_model(path, costs, (".mps",), recourse).program(keep_offset)
 
 
-def from_lp(
-    path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
-) -> Program:
+def from_lp(path: File, costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()) -> Program:
     """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`.
 
     Examples:
@@ -186,10 +169,7 @@ def from_lp(
 
 
 def read_model(
-    path: str | os.PathLike[str],
-    costs: Costs,
-    endings: Sequence[str] = (".mps", ".lp"),
-    recourse: Sequence[str] = (),
+    path: str | os.PathLike[str], costs: Costs, endings: Sequence[str] = (".mps", ".lp"), recourse: Sequence[str] = ()
 ) -> LinearModel:
     """The file with its rows by name, from which a `Program` is one call away."""
     path = Path(path)
@@ -226,11 +206,8 @@ def _check_lower(path: Path, lp: Any) -> None:
     """An error about an upper bound below 0 where no lower one is written: some tools take −∞ for that, others 0."""
     for name, lower, upper in zip(lp.col_names_, lp.col_lower_, lp.col_upper_, strict=True):
         if lower == 0 > upper:
-            how = (
-                f"a line MI of {name!r} in BOUNDS"
-                if path.name.removesuffix(".gz").endswith(".mps")
-                else f"-inf <= {name} <= {upper:g}"
-            )
+            mps = path.name.removesuffix(".gz").endswith(".mps")
+            how = f"a line MI of {name!r} in BOUNDS" if mps else f"-inf <= {name} <= {upper:g}"
             raise ProgramError(
                 f"{path}: the upper bound {upper:g} of {name!r} is below its lower bound 0, which holds where none is written: write "
                 f"one, or {how} for none"
@@ -267,7 +244,6 @@ def _two_limits(path: Path) -> str:
 
 
 def _matrix(lp: Any) -> sp.csr_array:
-    """The rows, which HiGHS holds by columns or by rows."""
     a = lp.a_matrix_
     kind = sp.csc_array if str(a.format_).endswith("kColwise") else sp.csr_array
     return sp.csr_array(kind((a.value_, a.index_, a.start_), shape=(lp.num_row_, lp.num_col_)))
@@ -308,10 +284,9 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
         raise ProgramError(f"{path} holds names that are not UTF-8: {error}; save it as UTF-8") from error
     if len(names) != model.lp_.num_col_:
         raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
-    empty = np.flatnonzero(np.diff(_matrix(model.lp_).indptr) == 0)
-    if any(
-        UNNAMED.match(model.lp_.row_names_[i]) for i in empty if model.lp_.row_names_
-    ):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
+    rows = model.lp_.row_names_
+    empty = np.flatnonzero(np.diff(_matrix(model.lp_).indptr) == 0) if rows else ()
+    if any(UNNAMED.match(rows[i]) for i in empty):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
         raise ProgramError(_two_limits(path) or f"{path} holds a row without variables and without a name: take it out")
     _check_lower(path, model.lp_)
     if said:  # an undefined row that was ignored, say

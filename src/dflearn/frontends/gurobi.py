@@ -58,6 +58,8 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
         which = names[int(np.flatnonzero(np.isin(kinds, ("S", "N")))[0])]
         raise ProgramError(f"variable {which!r} is {SEMI_CONTINUOUS}")
 
+    P = sp.csr_array(model.getQ()) if model.NumQNZs else None  # of wᵀP w, in one triangle
+
     def column(variable: Any) -> int:
         if not 0 <= variable.index < len(variables) or not variables[variable.index].sameAs(variable):
             raise OptionError(f"costs holds {variable}, which is not a variable of this model")
@@ -74,16 +76,8 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
         name=model.ModelName or "gurobi",
         variable_names=unique(names),
         offset=model.ObjCon,
-        Q=_quadratic(model),
+        Q=None if P is None else sp.csr_array(P + P.T),
     ).program(keep_offset)
-
-
-def _quadratic(model: Any) -> sp.csr_array | None:
-    """Q of ½ wᵀQ w, which Gurobi holds as wᵀP w, in one triangle; `None` where there is none."""
-    if not model.NumQNZs:
-        return None
-    P = sp.csr_array(model.getQ())
-    return sp.csr_array(P + P.T)
 
 
 def _variables(part: Any) -> list[Any] | None:
@@ -103,7 +97,4 @@ def _check_linear(model: Any) -> None:
     if model.NumObj > 1:
         raise ProgramError(f"the model has {model.NumObj} objectives; a Program has one: keep the one to predict")
     if model.Params.LazyConstraints:
-        raise ProgramError(
-            "the model takes lazy constraints from a callback, which from_gurobi cannot see: use a formulation without, "
-            "or hand your own solve to from_callable"
-        )
+        raise ProgramError("lazy constraints of a callback cannot be read: do without, or use from_callable")

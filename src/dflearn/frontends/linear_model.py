@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
-SEMI_CONTINUOUS = (
-    "semi-continuous, which a Program cannot say; write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
-)
+SEMI_CONTINUOUS = "semi-continuous: write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
 CROSSING = 1e-12  # relative to their size: limits that cross by no more are meant to be equal, 0.3/3 < 0.1
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
 
@@ -30,10 +28,9 @@ CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a mo
 class Rows:
     """row_lower ≤ M w ≤ row_upper as `Program` has it: A w = b, G w ≤ h and bounds on w.
 
-    A row with equal limits is an equality, one with two limits becomes two inequalities, one without limits is dropped,
-    and one with a single variable becomes bounds, which solvers and layers handle at no cost. Limits and bounds that cross
-    by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1 do, are taken as equal. Bounds of integer variables are integers. The limits given here settle which row is which; `sides` then takes other
-    limits, one set per instance.
+    A row with equal limits is an equality, one with two limits two inequalities, one without limits nothing, one with a single
+    variable bounds. Limits and bounds that cross by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1, are equal. Bounds of integers are
+    integers. The limits given here settle which row is which; `sides` then takes others, one set per instance.
     """
 
     def __init__(
@@ -108,9 +105,8 @@ class Rows:
             return None
         places = {i: RightHandSide("b", place) for place, i in enumerate(self.equal.tolist())}
         places |= {i: RightHandSide("h", place) for place, i in enumerate(self.above.tolist())}
-        places |= {
-            i: RightHandSide("bound", k) for i, k in zip(self.single.tolist(), self.column.tolist(), strict=True)
-        }
+        bounds = zip(self.single.tolist(), self.column.tolist(), strict=True)
+        places |= {i: RightHandSide("bound", k) for i, k in bounds}
         neither = RightHandSide("none", 0)
         for place, i in enumerate(self.below.tolist(), start=len(self.above)):
             places[i] = neither if i in places else RightHandSide("h", place, -1.0)
@@ -176,9 +172,8 @@ class LinearModel:
     def program(self, keep_offset: bool = False) -> Program:
         """The program. A model that maximizes gets −S, −d and −Q, so that its costs remain values in its own sense.
 
-        The offset is no matter of a decision and therefore dropped: regret is the same without it, though objective
-        values, and regret relative to them, are not. `keep_offset` keeps both as they are, by one more variable, fixed
-        to 1, whose coefficient is the offset; where there is no offset, nothing is added.
+        The offset is dropped, which changes no regret, though objective values. `keep_offset` keeps it by one more variable, fixed
+        to 1; where there is no offset, nothing is added.
         """
         from dflearn.program import Program  # loads torch, which reading a file does without
 
@@ -266,24 +261,16 @@ def as_instances(programs: Sequence[Program]) -> tuple[Program, Instance]:
     if not programs:
         raise ProgramError("as_instances needs at least one program")
     first = programs[0]
-    shared = [_shared(program) for program in programs]
+    names = ("A", "G", "S", "integer", "sense", "B", "H", "recourse")
+    shared = [{n: getattr(one, n) for n in names} | ({} if one.Q is None else one.Q.parts()) for one in programs]
     for number, held in enumerate(shared):
         differing = [name for name in {**shared[0], **held} if not _same(shared[0].get(name), held.get(name))]
         if differing:
-            raise ProgramError(
-                f"programs 0 and {number} differ in {differing[0]}; instances may differ in b, h, lower, upper, d and q only"
-            )
-    values = {
-        name: np.stack([getattr(program, name) for program in programs]) for name in ("b", "h", "lower", "upper", "d")
-    }
+            may = "instances may differ in b, h, lower, upper, d and q only"
+            raise ProgramError(f"programs 0 and {number} differ in {differing[0]}; {may}")
+    sides = ("b", "h", "lower", "upper", "d")
+    values = {name: np.stack([getattr(program, name) for program in programs]) for name in sides}
     return first, Instance(**{name: torch.tensor(rows) for name, rows in values.items() if (rows != rows[:1]).any()})
-
-
-def _shared(program: Program) -> dict[str, Any]:
-    """What all instances of a program have in common, by name."""
-    names = ("A", "G", "S", "integer", "sense", "B", "H", "recourse")
-    own = {name: getattr(program, name) for name in names}
-    return own if program.Q is None else own | program.Q.parts()
 
 
 def _same(one: Any, other: Any) -> bool:

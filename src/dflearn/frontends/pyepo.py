@@ -89,8 +89,7 @@ def _with_costs(program: Program, S: sp.csr_array, d: np.ndarray) -> Program:
 def to_pyepo(problem: Program | Solver) -> Any:
     """A program (solved by HiGHS) or any solver as a PyEPO `optModel`, so that PyEPO's losses and metrics run on it.
 
-    PyEPO then speaks of decisions w `(n,)` and of predicted costs y `(p,)`. With S or d, it is in the position of a
-    model of its own in which part of the objective is predicted.
+    PyEPO then speaks of decisions w `(n,)` and of predicted costs y `(p,)`.
 
     Examples:
         >>> model = dfl.to_pyepo(program)

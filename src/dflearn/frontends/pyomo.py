@@ -43,9 +43,7 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     _check_components(model)
     objectives = list(model.component_data_objects(pyomo.Objective, active=True))
     if len(objectives) != 1:
-        raise ProgramError(
-            f"the model has {len(objectives)} active objectives; a Program has one: deactivate the others"
-        )
+        raise ProgramError(f"the model has {len(objectives)} active objectives; a Program has one: deactivate others")
     columns = _Columns(model)
     parameters = _parameters(costs)
     predicted = {id(parameter) for parameter in parameters}
@@ -129,8 +127,7 @@ def _rows(model: Any, columns: _Columns, predicted: set[int]) -> tuple[list[tupl
 class _Objective:
     """Σ S_ik y_k w_i + Σ d_i w_i + ½ Σ Q_ij w_i w_j + Σ s_k y_k + offset.
 
-    Each predicted parameter is replaced by a variable of its own, which makes the objective a quadratic one, and its
-    products of a parameter and a variable are S.
+    A variable stands for each predicted parameter, which makes the objective quadratic; products with it are S.
     """
 
     def __init__(self, objective: Any, columns: _Columns, parameters: list[Any]) -> None:
@@ -145,11 +142,8 @@ class _Objective:
         expression = replace_expressions(objective.expr, replacement) if parameters else objective.expr
         repn = generate_standard_repn(expression, compute_values=True, quadratic=True)
         if repn.nonlinear_expr is not None:
-            raise ProgramError(
-                f"the objective {objective.name} is not linear in the variables"
-                + (" or not linear in the predicted parameters; " if parameters else "; ")
-                + REFORMULATE
-            )
+            of = "variables or the predicted parameters" if parameters else "variables"
+            raise ProgramError(f"the objective {objective.name} is not linear in the {of}; {REFORMULATE}")
         self.offset, self.offset_costs = float(repn.constant), np.zeros(len(parameters))
         self.known: list[tuple[int, float]] = []
         self.predicted: list[tuple[int, int, float]] = []
@@ -165,9 +159,8 @@ class _Objective:
                 self.quadratic.append((columns.index(one), columns.index(other), value))
                 continue
             if None not in pair:
-                raise ProgramError(
-                    f"the objective {objective.name} is quadratic in the predicted parameters; {REFORMULATE}"
-                )
+                what = "quadratic in the predicted parameters"
+                raise ProgramError(f"the objective {objective.name} is {what}; {REFORMULATE}")
             k, variable = (pair[1], one) if pair[0] is None else (pair[0], other)
             assert k is not None
             self.predicted.append((columns.index(variable), k, value))

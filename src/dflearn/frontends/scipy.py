@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients, by_index
-from dflearn.frontends.linear_model import LinearModel
+from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
 from dflearn.program import Program
 from dflearn.program.sides import integer_bounds
 
@@ -45,19 +45,9 @@ def from_linprog(
     integer = _integer(integrality, n)
     lower, upper = integer_bounds(*_bounds(bounds, n), integer)
     S, d, *_ = _coefficients(costs, c, n)
-    return Program(
-        A=A,
-        b=None if b_eq is None else np.ravel(b_eq),
-        G=G,
-        h=None if b_ub is None else np.ravel(b_ub),
-        lower=lower,
-        upper=upper,
-        S=None if isinstance(costs, str) else S,
-        d=d,
-        integer=integer,
-        name=name,
-        Q=Q,
-    )
+    b, h = (None if side is None else np.ravel(side) for side in (b_eq, b_ub))
+    own: dict[str, Any] = {"lower": lower, "upper": upper, "integer": integer, "d": d, "name": name, "Q": Q}
+    return Program(A=A, b=b, G=G, h=h, S=None if isinstance(costs, str) else S, **own)
 
 
 def from_milp(
@@ -91,16 +81,11 @@ def from_milp(
         for side in ("lb", "ub")
     )
     box = bounds if isinstance(bounds, Bounds) else Bounds(*((0, np.inf) if bounds is None else bounds))
+    sides = np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)
+    about: dict[str, Any] = {"coefficients": _coefficients(costs, c, n), "sense": "minimize", "variable_names": None}
+    rows = sp.vstack([*matrices, sp.csr_array((0, n))])
     return LinearModel.of(
-        sp.vstack([*matrices, sp.csr_array((0, n))]),
-        (low, high),
-        (np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)),
-        _integer(integrality, n),
-        coefficients=_coefficients(costs, c, n),
-        sense="minimize",
-        name=name,
-        variable_names=None,
-        Q=None if Q is None else _matrix(Q),
+        rows, (low, high), sides, _integer(integrality, n), **about, name=name, Q=_matrix(Q)
     ).program()
 
 
@@ -138,9 +123,7 @@ def _bounds(bounds: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         pairs = np.array((0, None) if bounds is None else bounds, dtype=np.float64)  # None becomes NaN
         pairs = np.broadcast_to(pairs, (n, 2))
     except (TypeError, ValueError) as error:
-        raise ProgramError(
-            f"bounds is one pair (low, high), or one for each of the {n} variables; got {bounds!r}"
-        ) from error
+        raise ProgramError(f"bounds is one pair (low, high), or one for each variable; got {bounds!r}") from error
     lower, upper = pairs.T
     return np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
 
@@ -148,10 +131,7 @@ def _bounds(bounds: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _integer(integrality: Any, n: int) -> np.ndarray:
     kinds = np.broadcast_to(0 if integrality is None else np.asarray(integrality), n)
     if not np.isin(kinds, (0, 1)).all():
-        raise ProgramError(
-            "integrality is 0 or 1: a Program has no semi-continuous variables (2, 3); write them with a binary "
-            "variable z and the rows lower·z ≤ w ≤ upper·z"
-        )
+        raise ProgramError(f"integrality is 0 or 1; 2 and 3 are {SEMI_CONTINUOUS}")
     return kinds == 1
 
 
@@ -159,13 +139,11 @@ def _constraints(constraints: Any) -> list[Any]:
     """The constraints one by one; a single one may stand alone, as in SciPy."""
     if constraints is None:
         return []
-    several = isinstance(constraints, list | tuple) and all(
-        isinstance(p, tuple | LinearConstraint) for p in constraints
-    )
+    kinds = tuple, LinearConstraint
+    several = isinstance(constraints, list | tuple) and all(isinstance(part, kinds) for part in constraints)
     parts = constraints if several else [constraints]
     try:
         return [part if isinstance(part, LinearConstraint) else LinearConstraint(*part) for part in parts]
     except (TypeError, ValueError) as error:
-        raise ProgramError(
-            f"constraints is a LinearConstraint, a tuple (A, lb, ub), or a list of these; got {constraints!r}"
-        ) from error
+        kind = "a LinearConstraint, a tuple (A, lb, ub), or a list of these"
+        raise ProgramError(f"constraints is {kind}; got {constraints!r}") from error

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from dflearn.problems.base import PolynomialProblem, integral_of_ceiling, require_sizes
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.structured import RelaxationFirst
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,6 @@ class Matching(PolynomialProblem):
 
     def solver(self) -> Solver:
         """The Hungarian method's successor, by scipy (Crouse, 2016)."""
-        from dflearn.solvers.callable import from_callable
-
         function = LeastCostMatching(self.size)
         return from_callable(function, self.program.n, batched=True, name=repr(function))
 
@@ -102,8 +102,6 @@ class FacilityLocation(PolynomialProblem):
         return f"CFL-{self.customers}" if short else f"CFL-{self.customers}x{self.facilities}"
 
     def solver(self) -> Solver:
-        from dflearn.solvers.structured import RelaxationFirst
-
         return RelaxationFirst(self.program) if RelaxationFirst.suits(self.program) else super().solver()
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from dflearn.data import DecisionDataset, Split
 from dflearn.errors import OptionError, ShapeError
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import Decides, DecisionTask
 
 
@@ -53,8 +54,6 @@ class Problem(Decides):
         """The name of its program in messages; by default the problem's."""
         return self.name
 
-    # -- the program --------------------------------------------------------------------------------------------
-
     @cached_property
     def program(self) -> Program:
         """The true program, integrality included."""
@@ -67,31 +66,22 @@ class Problem(Decides):
 
     def solver(self) -> Solver:
         """A new exact solver of the program: the one to label and to judge with."""
-        from dflearn.solvers.highs import HiGHS
-
         return HiGHS(self.program)
 
     def relaxed_solver(self) -> Solver:
         """A new exact solver of the relaxation: the cheaper one to train with. A program without integers is its own."""
-        if not self.program.is_integer:
-            return self.solver()
-        from dflearn.solvers.highs import HiGHS
-
-        return HiGHS(self.relaxation)
+        return HiGHS(self.relaxation) if self.program.is_integer else self.solver()
 
     def task(self) -> DecisionTask:
         """What is decided, for `fit`, `evaluate` and all others."""
         floor = self.expected_costs if self.has_floor else None
-        return DecisionTask(
-            self.program.objective, self.solver(), self.relaxed_solver(), self.program, floor, self.name
-        )
+        solvers = self.solver(), self.relaxed_solver()
+        return DecisionTask(self.program.objective, *solvers, self.program, floor, self.name)
 
     @property
     def origin(self) -> dict[str, Any]:
         """Name and configuration as JSON holds them: the origin of data generated here."""
         return {"problem": self.name, **{name: _plain(value) for name, value in asdict(self).items()}}
-
-    # -- the data -----------------------------------------------------------------------------------------------
 
     @property
     def structure(self) -> Mapping[str, np.ndarray]:
@@ -118,10 +108,8 @@ class Problem(Decides):
             raise OptionError(f"count must not be negative, got {count}")
         if not dtype.is_floating_point:
             raise OptionError(f"dtype must be a floating-point one, got {dtype}")
-        features, costs = self._instances(count, seed)
-        return DecisionDataset(
-            torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype), origin=self.origin
-        )
+        features, costs = (torch.as_tensor(part, dtype=dtype) for part in self._instances(count, seed))
+        return DecisionDataset(features, costs, origin=self.origin)
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -164,8 +152,6 @@ class Problem(Decides):
         batch = features.shape[: features.ndim - len(wanted)]
         x = features.detach().cpu().double().numpy().reshape(-1, *wanted)
         return torch.as_tensor(costs_of(x)).to(features).reshape(*batch, self.program.p)
-
-    # -- what a subclass writes ---------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -280,7 +266,6 @@ def integral_of_ceiling(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def require_sizes(**sizes: int) -> None:
-    """Every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, (int, np.integer)) or size < 1:
             raise OptionError(f"{name} must be an integer of at least 1, got {size!r}")

@@ -23,6 +23,8 @@ from dflearn.problems.base import Problem
 from dflearn.program import Program
 from dflearn.reading import UNREADABLE, check_dense, read_npz
 from dflearn.solvers.base import Solver
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.structured import FewRowLP
 
 SLOTS, FEATURES = 48, 8
 VARIABLE = "DFLEARN_ENERGY"  # the environment variable that names the file of real days
@@ -61,12 +63,8 @@ class EnergyDays:
     def __len__(self) -> int:
         return len(self.features)
 
-    @property
-    def is_synthetic(self) -> bool:
-        return self.source == "synthetic"
-
     def __str__(self) -> str:
-        if self.is_synthetic:
+        if self.source == "synthetic":
             return f"{len(self)} SYNTHETIC days (no file of real ones was named: see load_energy_days)"
         return f"{len(self)} real days from {self.source}"
 
@@ -103,10 +101,8 @@ def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 
         sizes = {"features": (None,) * 3, "values": (None,) * 2, "weights": (None,)}
         features, values, weights = (check_dense(arrays, name, kind, shape) for name, shape in sizes.items())
     except UNREADABLE as error:
-        raise DataError(
-            f"{named} is not a file of energy days ({error}): it must be an .npz archive with features (days, 48, 8), "
-            f"values (days, 48) and weights (48,); without a path and without {VARIABLE}, synthetic days are drawn"
-        ) from error
+        wanted = "an .npz archive with features (days, 48, 8), values (days, 48) and weights (48,)"
+        raise DataError(f"{named} is not a file of energy days ({error}): it must be {wanted}") from error
     return EnergyDays(features.astype(float), values.astype(float), weights.astype(np.int64), str(named))
 
 
@@ -118,9 +114,8 @@ def synthetic_energy_days(days: int = 789, seed: int = 0) -> EnergyDays:
     season = np.cos(2 * math.pi * (day - 15) / 365)
     rhythm = np.exp(-(((slot - 36) / 5) ** 2)) + 0.6 * np.exp(-(((slot - 18) / 8) ** 2))
     weekend = (day % 7 >= 5).astype(float)
-    wind = np.clip(
-        540 + 400 * np.cumsum(rng.normal(0, 0.15, (days, SLOTS)), axis=1) + rng.normal(0, 300, (days, 1)), 0, 1700
-    )
+    drift = 400 * np.cumsum(rng.normal(0, 0.15, (days, SLOTS)), axis=1)
+    wind = np.clip(540 + drift + rng.normal(0, 300, (days, 1)), 0, 1700)
     load = 3000 + 400 * season + 1500 * rhythm - 350 * weekend + rng.normal(0, 100, (days, SLOTS))
     tight = np.clip((load - wind - 1500) / 3000, 0, None)
     expected = 30 + 60 * tight**2
@@ -245,29 +240,17 @@ class EnergyKnapsack(EnergyProblem):
         return {"weights": np.array(self.weights or self.days.weights)}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        weights = structure["weights"].astype(float)
-        return Program(
-            G=weights[None, :],
-            h=[float(self.capacity)],
-            upper=1,
-            S=-np.diag(np.ones_like(weights) if self.predict == "value" else weights),
-            integer=True,
-            sense="maximize",
-            name=self.title,
-        )
+        weights, h = structure["weights"].astype(float), [float(self.capacity)]
+        S = -np.diag(np.ones_like(weights) if self.predict == "value" else weights)
+        return Program(G=weights[None, :], h=h, upper=1, S=S, integer=True, sense="maximize", name=self.title)
 
     def solver(self) -> Solver:
         """Dynamic programming over the capacity: exact, and far quicker than branch and bound on weights this small."""
-        from dflearn.solvers.callable import from_callable
-
         function = KnapsackByCapacity(tuple(self.structure["weights"].tolist()), self.capacity)
-        return from_callable(
-            function, self.program.n, S=self.program.S, sense="maximize", batched=True, name=repr(function)
-        )
+        how: dict[str, Any] = {"S": self.program.S, "sense": "maximize", "batched": True, "name": repr(function)}
+        return from_callable(function, self.program.n, **how)
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.structured import FewRowLP
-
         return FewRowLP(self.relaxation)
 
 
@@ -283,9 +266,7 @@ class KnapsackByCapacity:
 
     def __post_init__(self) -> None:
         if any(weight != int(weight) or weight < 0 for weight in (*self.weights, self.capacity)):
-            raise ProgramError(
-                "dynamic programming over the capacity needs weights and a capacity that are whole numbers"
-            )
+            raise ProgramError("dynamic programming over the capacity needs weights and a capacity in integers")
 
     def __call__(self, c: np.ndarray) -> np.ndarray:
         count, n = c.shape

@@ -13,6 +13,7 @@ from dflearn.errors import OptionError
 from dflearn.problems.base import PolynomialProblem, integral_of_ceiling, require_sizes
 from dflearn.program import Program, Quadratic
 from dflearn.solvers.base import Solver
+from dflearn.solvers.task import best_solver
 
 
 @dataclass(frozen=True)
@@ -44,33 +45,21 @@ class Knapsack(PolynomialProblem):
 
     @property
     def capacity(self) -> int:
-        """The capacity of each dimension."""
         return math.floor(round(self.capacity_share * self.items, 9))  # 0.29 · 100 is 29, not 28.999…
 
     def solver(self) -> Solver:
-        from dflearn.solvers.structured import MOST_BINARY_ROWS, FewRowBinary
-
-        return FewRowBinary(self.program) if self.dimensions <= MOST_BINARY_ROWS else super().solver()
+        return best_solver(self.program)
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.structured import MOST_ROWS, FewRowLP
-
-        return FewRowLP(self.relaxation) if self.dimensions <= MOST_ROWS else super().relaxed_solver()
+        return best_solver(self.relaxation)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         weights = rng.choice(np.arange(300, 800), (self.dimensions, self.items)) / 100
         return {"weights": weights, "B": rng.binomial(1, 0.5, (self.items, self.features))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        return Program(
-            G=structure["weights"],
-            h=np.full(self.dimensions, float(self.capacity)),
-            upper=1,
-            S=-sp.eye_array(self.items),
-            integer=True,
-            sense="maximize",
-            name=self.name,
-        )
+        G, h, S = structure["weights"], np.full(self.dimensions, float(self.capacity)), -sp.eye_array(self.items)
+        return Program(G=G, h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
 
     def _level(self, z: np.ndarray) -> np.ndarray:
         return 5 * (z**self.degree + 1) / 3.5**self.degree
@@ -109,28 +98,17 @@ class Selection(PolynomialProblem):
         return f"TopK-{self.items}x{self.k}"
 
     def solver(self) -> Solver:
-        from dflearn.solvers import oracles
-
-        return oracles.TopK(self.program)
+        return best_solver(self.program)
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers import oracles
-
-        return oracles.TopK(self.relaxation)
+        return best_solver(self.relaxation)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         return {"B": rng.binomial(1, 0.5, (self.items, self.features))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        return Program(
-            G=np.ones((1, self.items)),
-            h=[float(self.k)],
-            upper=1,
-            S=-sp.eye_array(self.items),
-            integer=True,
-            sense="maximize",
-            name=self.name,
-        )
+        G, h, S = np.ones((1, self.items)), [float(self.k)], -sp.eye_array(self.items)
+        return Program(G=G, h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
 
 
 FACTORS = 4  # that all returns depend on
@@ -176,17 +154,10 @@ class Portfolio(PolynomialProblem):
         return {"B": B, "L": rng.uniform(-0.0025 * self.noise, 0.0025 * self.noise, (self.assets, FACTORS))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        risk = Quadratic(
-            np.sqrt(self.aversion) * structure["L"].T, np.full(self.assets, self.aversion * (0.01 * self.noise) ** 2)
-        )
-        return Program(
-            A=np.ones((1, self.assets)),
-            b=[1.0],
-            S=-sp.eye_array(self.assets),
-            Q=risk,
-            sense="maximize",
-            name=self.name,
-        )
+        own = np.full(self.assets, self.aversion * (0.01 * self.noise) ** 2)
+        risk = Quadratic(np.sqrt(self.aversion) * structure["L"].T, own)
+        S, name = -sp.eye_array(self.assets), self.name
+        return Program(A=np.ones((1, self.assets)), b=[1.0], S=S, Q=risk, sense="maximize", name=name)
 
     def _draw_costs(self, rng: np.random.RandomState, features: np.ndarray) -> np.ndarray:
         common = rng.normal(0, 1, (len(features), FACTORS)) @ self.structure["L"].T

@@ -13,6 +13,8 @@ from dflearn.errors import OptionError
 from dflearn.problems.base import PolynomialProblem, Problem, require_sizes
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.oracles import DagShortestPath
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,6 @@ class ShortestPath(PolynomialProblem):
         return np.concatenate(parts)
 
     def solver(self) -> Solver:
-        from dflearn.solvers.oracles import DagShortestPath
-
         return DagShortestPath(self.program)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
@@ -130,11 +130,8 @@ class Terrain(Problem):
 
     def solver(self) -> Solver:
         """Bellman and Ford, all instances at once."""
-        from dflearn.solvers.callable import from_callable
-
-        return from_callable(
-            CheapestWay(self.side), self.program.n, S=self.program.S, batched=True, name=f"CheapestWay({self.side})"
-        )
+        way = CheapestWay(self.side)
+        return from_callable(way, self.program.n, S=self.program.S, batched=True, name=f"CheapestWay({self.side})")
 
     @property
     def _feature_shape(self) -> tuple[int, ...]:

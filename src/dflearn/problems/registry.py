@@ -18,7 +18,6 @@ from dflearn.problems.paths import ShortestPath, Terrain
 from dflearn.problems.scheduling import Scheduling
 from dflearn.program.names import closest
 
-#: The names of the paper's problems, in the order of its tables.
 PROBLEMS = (
     "SP-5", "SP-10", "SP-15", "SP-25",
     "KP-100", "KP-200", "KP-400", "KP-500",
@@ -40,10 +39,7 @@ class ProblemForm:
 
     Attributes:
         form: such as "SP-{rows}x{columns}"; what stands in braces is a whole number.
-        make: sizes and options by name → problem.
-        about: one line for lists.
         sizes: the numbers in the name → the sizes that `make` takes; `None` for numbers that no problem has.
-        example: a small problem of this form.
     """
 
     form: str
@@ -59,7 +55,6 @@ class ProblemForm:
         return None if found is None else self.sizes(**{key: int(value) for key, value in found.groupdict().items()})
 
     def options(self, sizes: Sizes) -> list[str]:
-        """What may be given beside the name."""
         return [option for option in inspect.signature(self.make).parameters if option not in sizes]
 
 
@@ -145,18 +140,14 @@ def problem_of_origin(origin: Mapping[str, Any], asked: Mapping[str, Any] | None
     if math.prod(size for size in sizes.values() if isinstance(size, int) and size > 0) > MOST or any(
         isinstance(value, int) and value > MOST for key, value in given.items() if key != "seed"
     ):
-        raise DataError(
-            f"these data ask for the problem {dict(origin)}, larger than is made for a file: make it in Python"
-        )
+        raise DataError(f"these data ask for {dict(origin)}, larger than is made for a file: make it in Python")
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     problem = problem_named(name, **{key: value for key, value in options.items() if key not in sizes})
     if problem.origin != dict(origin):
         raise DataError(f"these data say they come from {dict(origin)}, which is no problem of this version")
     wrong = [f"{key} {value}" for key, value in (asked or {}).items() if value != origin.get(key)]
     if wrong:
-        raise OptionError(
-            f"the data come from {name} with seed {problem.seed}, and the options say {', '.join(wrong)}: leave these out"
-        )
+        raise OptionError(f"the data come from {name} with seed {problem.seed}: leave out {', '.join(wrong)}")
     return problem
 
 
@@ -192,9 +183,7 @@ register_problem(
     sizes=lambda items: {"items": items, "dimensions": 2},
 )  # fmt: skip
 register_problem("KP-{items}x{dimensions}", Knapsack, "the knapsack with several dimensions", example="KP-20x3")
-register_problem(
-    "CFL-{customers}", FacilityLocation, "facility location of the paper", sizes=_published, example="CFL-50"
-)
+register_problem("CFL-{customers}", FacilityLocation, "as in the paper", sizes=_published, example="CFL-50")
 register_problem("CFL-{customers}x{facilities}", FacilityLocation, "capacitated facility location", example="CFL-20x5")
 register_problem("TopK-{items}x{k}", Selection, "the k most valuable of some items", example="TopK-10x2")
 register_problem(
@@ -205,17 +194,8 @@ register_problem(
     "energy-{capacity}-price", EnergyKnapsack, "the same, where the price is predicted", example="energy-60-price",
     sizes=lambda capacity: {"capacity": capacity, "predict": "price"},
 )  # fmt: skip
-register_problem(
-    "scheduling-{tasks}x{machines}", _schedule, "tasks on machines when electricity is cheap, on the same days",
-    example="scheduling-10x3",
-)  # fmt: skip
+_about = "tasks on machines when electricity is cheap, on the same days"
+register_problem("scheduling-{tasks}x{machines}", _schedule, _about, example="scheduling-10x3")
 register_problem("matching-{size}", Matching, "agents and tasks, one to one, at least cost", example="matching-5")
-register_problem(
-    "portfolio-{assets}", Portfolio, "returns less the price of risk: a quadratic program", example="portfolio-20"
-)
-register_problem(
-    "terrain-{side}",
-    Terrain,
-    "the cheapest way across a map with eight neighbours, seen as an image",
-    example="terrain-6",
-)
+register_problem("portfolio-{assets}", Portfolio, "returns less the price of risk, quadratic", example="portfolio-20")
+register_problem("terrain-{side}", Terrain, "the cheapest way across a map, seen as an image", example="terrain-6")

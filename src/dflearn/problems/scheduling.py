@@ -18,14 +18,12 @@ from dflearn.errors import DataError, OptionError, ProgramError
 from dflearn.problems.energy import SLOTS, EnergyDays, EnergyProblem
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.highs import HiGHS
 
 
 @dataclass(frozen=True)
 class Job:
-    """Runs for `duration` slots without a pause, inside the slots earliest … latest_end − 1.
-
-    power: drawn while it runs.  use: of each resource of its machine.
-    """
+    """Runs for `duration` slots within earliest … latest_end − 1. power: while it runs; use: of each resource."""
 
     duration: int
     earliest: int
@@ -76,15 +74,11 @@ class Scheduling(EnergyProblem):
             raise ProgramError("scheduling needs at least one task, one machine and one resource")
         resources = len(self.capacities[0])
         if any(len(held) != resources for held in (*self.capacities, *(task.use for task in self.tasks))):
-            raise ProgramError(
-                f"every task and every machine must name {resources} resources, as the first machine does"
-            )
+            raise ProgramError(f"each task and each machine must name {resources} resources, as the first machine does")
         for number, task in enumerate(self.tasks):
             if task.duration < 1 or task.earliest < 0 or task.latest_end > self.slots or not task.starts:
-                raise ProgramError(
-                    f"task {number} has no start: {task.duration} slots between {task.earliest} and {task.latest_end} "
-                    f"of a day of {self.slots}"
-                )
+                window = f"{task.duration} slots between {task.earliest} and {task.latest_end}"
+                raise ProgramError(f"task {number} has no start: {window} of a day of {self.slots}")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Scheduling:
@@ -97,14 +91,11 @@ class Scheduling(EnergyProblem):
         words = iter(Path(path).read_text().split())
         try:
             minutes, resources = int(next(words)), int(next(words))
-            capacities = tuple(
-                _numbers(words, 4 + resources)[4:] for _ in range(int(next(words)))
-            )  # its own power and number are not used
+            # The power that a machine draws by itself is not used.
+            capacities = tuple(_numbers(words, 4 + resources)[4:] for _ in range(int(next(words))))
             tasks = tuple(_job(_numbers(words, 5 + resources)) for _ in range(int(next(words))))
         except (StopIteration, RuntimeError, ValueError) as error:
-            raise DataError(
-                f"{path} is not a scheduling instance: it ends early or holds words that are no numbers"
-            ) from error
+            raise DataError(f"{path} is no scheduling instance: it ends early or holds more than numbers") from error
         if next(words, None) is not None:
             raise DataError(f"{path} is not a scheduling instance: it goes on after the last task")
         return cls(tasks, capacities, 24 * 60 // minutes, minutes, Path(path).stem)
@@ -135,9 +126,7 @@ class Scheduling(EnergyProblem):
 
     def costs(self, days: EnergyDays) -> np.ndarray:
         if self.slots != SLOTS:
-            raise OptionError(
-                f"{self.name} has {self.slots} slots, and energy days have {SLOTS}: bring data of your own"
-            )
+            raise OptionError(f"{self.name} has {self.slots} slots, and energy days have {SLOTS}: bring your own data")
         return days.prices
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
@@ -155,22 +144,12 @@ class Scheduling(EnergyProblem):
         ]  # fmt: skip
         G, h = sp.vstack(rows, format="csr"), np.repeat(capacity.T.reshape(-1), self.slots)
         G.eliminate_zeros()
-        some = np.diff(G.indptr) > 0
-        return Program(
-            A=sp.csr_array((np.ones(n), (task, np.arange(n))), shape=(len(self.tasks), n)),
-            b=np.ones(len(self.tasks)),
-            G=G[some],
-            h=h[some],
-            upper=1,
-            S=S,
-            integer=True,
-            name=self.name,
-        )
+        some, b = np.diff(G.indptr) > 0, np.ones(len(self.tasks))
+        A = sp.csr_array((np.ones(n), (task, np.arange(n))), shape=(len(self.tasks), n))
+        return Program(A=A, b=b, G=G[some], h=h[some], upper=1, S=S, integer=True, name=self.name)
 
     def solver(self, **options: float) -> Solver:
         """The exact MILP; `options` as of `HiGHS` (gap, time_limit)."""
-        from dflearn.solvers.highs import HiGHS
-
         return HiGHS(self.program, **options)  # type: ignore[arg-type]
 
     def power(self, decisions: np.ndarray) -> np.ndarray:

@@ -119,15 +119,8 @@ def color_of(method: str) -> str:
     return LOSS_COLORS.get(loss) or OTHERS[zlib.crc32(loss.encode()) % len(OTHERS)]
 
 
-def marker_of(method: str) -> str:
-    return _mark(method)[0]
-
-
-def dash_of(method: str) -> Any:
-    return _mark(method)[1]
-
-
-def _mark(method: str) -> tuple[str, Any]:
+def mark_of(method: str) -> tuple[str, Any]:
+    """The marker of its points, and the dash of its lines."""
     solver = parts(method)[1]
     return SOLVER_MARKS.get(solver) or OTHER_MARKS[zlib.crc32(solver.encode()) % len(OTHER_MARKS)]
 
@@ -158,8 +151,6 @@ def log_ticks(axis: Any) -> None:
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_ticks([], minor=True)
 
-
-# -- files ----------------------------------------------------------------------------------------------------------
 
 FILE_FORMATS: dict[str, dict[str, None]] = {  # without dates: the same figure gives the same file
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},

@@ -35,17 +35,11 @@ from dflearn.solvers.wrappers import Pooled
 from dflearn.studies.methods import Prepared, RunContext, add
 from dflearn.tables.methods import SHARE, SHARP, SQUARES, with_squares
 
-THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]] = {
-    "Regret": Regret,
-    "SqDE": SquaredDecisionError,
-    "SPO+": SPOPlus,
-    "SCE": SCE,
-}
+THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]]
+THROUGH_LAYERS = {"Regret": Regret, "SqDE": SquaredDecisionError, "SPO+": SPOPlus, "SCE": SCE}
 _ONE_DRAW: dict[str, Any] = {"sigma": 1.0, "samples": 1}
 _NOISE: dict[str, Any] = {"sigma": 1.0, "samples": 10}
 _RELATIVE: dict[str, Any] = {"sigma": 0.5, "samples": 10}
-
-# -- layers -----------------------------------------------------------------------------------------------------------
 
 
 def _relaxed(context: RunContext) -> Layer:
@@ -71,7 +65,6 @@ def _smoothed(context: RunContext) -> Smoothed:
 
 
 def _share(context: RunContext, name: str = "share") -> Smoothed:
-    """μ as a share of the automatic one."""
     return Smoothed(context.problem.program, context.parameters[name] * context.scale.mu)
 
 
@@ -80,9 +73,6 @@ def _pool(context: RunContext, solver: Solver | None = None) -> Layer:
     known, solver = context.train.decisions, solver or context.relaxed_solver()
     pool = Pooled(solver, context.parameters["ratio"], per="batch", initial=known, generator=context.generator())
     return Exact(pool)
-
-
-# -- losses -----------------------------------------------------------------------------------------------------------
 
 
 def _cave(context: RunContext) -> Prepared:
@@ -100,12 +90,10 @@ def _implicit(kind: Callable[..., Layer], context: RunContext) -> Loss:
 
 
 def _pg(context: RunContext) -> Loss:
-    own = context.parameters
-    return losses.PerturbationGradient(_relaxed(context), own["width"], difference=own["difference"])
+    return losses.PerturbationGradient(_relaxed(context), **context.parameters)
 
 
 def _barrier(context: RunContext) -> Loss:
-    """Its μ is a tenth of that of smoothing by default, as of the estimator."""
     share = 0.1 if context.parameters["mu"] == "auto" else 1.0
     return Regret(layers.LogBarrier(context.problem.program, share * context.mu))
 
@@ -152,19 +140,12 @@ def _by_highs(context: RunContext) -> Prepared:
 
 
 def through(loss: Callable[[Layer], Loss], layer: Callable[[RunContext], Layer]) -> Callable[[RunContext], Loss]:
-    """The loss through a layer that is made for the run."""
     return lambda context: loss(layer(context))
 
 
-# -- the methods ------------------------------------------------------------------------------------------------------
-
 add("MSE", "the squared error of the costs; nothing is solved", lambda c: MSE(), scaled=True)
-add(
-    "two-stage",
-    "squared error, which also chooses the best epoch, if one is kept",
-    lambda c: Prepared(MSE(), c.train, judged_by="loss"),
-    scaled=True,
-)
+_about = "squared error, which also chooses the best epoch, if one is kept"
+add("two-stage", _about, lambda c: Prepared(MSE(), c.train, judged_by="loss"), scaled=True)
 add("start", "the model before training", lambda c: Prepared(MSE(), c.train, judged_by="start"))
 add("SPO+^relax", "subgradient, LP relaxation", through(SPOPlus, _relaxed), scaled=True)
 add("SPO+^ILP", "subgradient, the program with its integers", through(SPOPlus, _exact))
@@ -219,22 +200,12 @@ _about = "squared error of the objective of a pool"
 _field("LTR pointwise", _about, lambda c: Ranking(_pool(c), "pointwise"), ratio=0.1)
 _about = "the best of a pool against each other member"
 _field("LTR pairwise", _about, lambda c: Ranking(_pool(c), "pairwise", margin=c.cost("margin")), ratio=0.1, margin=0.0)
-_field(
-    "LTR listwise",
-    "cross entropy of the order of a pool",
-    lambda c: Ranking(_pool(c), "listwise", temperature=c.cost("temperature")),
-    ratio=0.1,
-    temperature=1.0,
-)
+_about, _list = "cross entropy of the order of a pool", dict[str, Any](ratio=0.1, temperature=1.0)
+_field("LTR listwise", _about, lambda c: Ranking(_pool(c), "listwise", temperature=c.cost("temperature")), **_list)
 _about = "label against the vertices next to it; nothing is solved"
 _field("LAVA", _about, _lava, margin=0.1, bases=20, directions=100)
-_field(
-    "PEAR",
-    "the error, projected onto the face of the smoothed decision",
-    lambda c: losses.PEAR(_smoothed(c), injection=c.parameters["injection"]),
-    mu="auto",
-    injection=0.0,
-)
+_about, _pear = "the error, projected onto the face of the smoothed decision", dict[str, Any](mu="auto", injection=0.0)
+_field("PEAR", _about, lambda c: losses.PEAR(_smoothed(c), injection=c.parameters["injection"]), **_pear)
 _field("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
 _field("LODL", "squared error with weights learned from regret", _lodl, sigma=0.5, samples=50)
 _field("cost-sensitive", "squared error; harmless errors count less", _cost_sensitive, harmless=0.1)

@@ -76,10 +76,7 @@ class RunConfig:
     """One run, resolved: everything that affects its numbers, and where its code is.
 
     Attributes:
-        parameters: of the method, in the order of their names.
         solver: of integer programs, for labels, in losses and in the evaluation: "default" is HiGHS.
-        model, model_options: name and options of the predictor.
-        problem_options: of the problem, beside the settings.
         tuning: parameter → values; the run trains once for each combination and keeps the one with the least regret on
             the validation set.
         imports: modules that register the method, the problem or the model. Not part of the run's identity.
@@ -98,7 +95,6 @@ class RunConfig:
     imports: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, by name."""
         content = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         return content | {name: dict(content[name]) for name in PAIRS} | {"settings": asdict(self.settings)}
 
@@ -144,7 +140,6 @@ class RunConfig:
 
 
 def pairs(content: Mapping[str, Any] | None) -> Pairs:
-    """A mapping as sorted pairs, lists as tuples."""
     return tuple(sorted((key, _hashable(value)) for key, value in (content or {}).items()))
 
 
@@ -207,11 +202,7 @@ def _fits_gurobi(problem: str, options: Pairs) -> bool:
 
 @dataclass(frozen=True)
 class Study:
-    """A grid: every method on every problem with every seed.
-
-    Attributes:
-        parameters, tuning: by method; options: by problem; as of `RunConfig`.
-    """
+    """A grid: every method on every problem with every seed. Parameters and tuning are by method, options by problem."""
 
     problems: tuple[str, ...]
     methods: tuple[str, ...]
@@ -234,9 +225,7 @@ class Study:
         for name, among in {"parameters": "methods", "tuning": "methods", "options": "problems"}.items():
             strangers = sorted(set(getattr(self, name)) - set(getattr(self, among)))
             if strangers:
-                raise OptionError(
-                    f"{name} are given for {', '.join(strangers)}, which is not among the {among}: add it there"
-                )
+                raise OptionError(f"{name} are given for {', '.join(strangers)}, not among the {among}: add it there")
 
     def runs(self) -> list[RunConfig]:
         """Each run once, problem by problem and seed by seed, so that a problem's labels are computed once and early."""

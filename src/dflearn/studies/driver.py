@@ -29,8 +29,6 @@ BAR = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
 
 @dataclass
 class StudyOutcome:
-    """The result of `run_study`."""
-
     done: int = 0
     failed: list[RunConfig] = field(default_factory=list)
     skipped: list[RunConfig] = field(default_factory=list)  # failed before, and not repeated
@@ -50,13 +48,11 @@ def run_study(
 ) -> StudyOutcome:
     """Carry out the runs that the store does not hold, in the given order.
 
-    An interruption (Ctrl-C) leaves every finished run in the store and raises `KeyboardInterrupt`; the next call goes
-    on.
+    Ctrl-C leaves every finished run in the store and raises `KeyboardInterrupt`; the next call goes on.
 
     Args:
         retry_failed: also repeat runs that failed before.
-        retries: how often a run is tried again at once when its process or machine is lost. A run that raised an error
-            itself would raise it again, so it fails the first time.
+        retries: how often a run is repeated if its process or machine is lost; one that raised an error is not.
         budget: seconds on the wall clock; a run that is not expected to end within them is not begun.
         estimate: seconds that a run is expected to take; for the budget and for the time left.
     """
@@ -122,12 +118,9 @@ def run_study(
 
 
 def complete(study: Study, path: str | Path, executor: Executor | None = None) -> list[Record]:
-    """The records of a study that is kept as a .jsonl file (.gz, .xz): what it lacks is run and added to it.
+    """The records of a study that is kept as a .jsonl file (.gz, .xz): what it lacks is run, in `executor`, and added to it.
 
-    Runs in progress are kept in a store beside the file, so that an interruption loses none that was finished.
-
-    Args:
-        executor: who runs; default: this process, which remembers exact solves where `dfl` does.
+    Finished runs are kept in a store beside the file until all are done, so that an interruption loses none.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,20 +141,12 @@ def complete(study: Study, path: str | Path, executor: Executor | None = None) -
     return [answers[config.question] for config in configs]
 
 
-# -- what runs would take ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Prior:
-    """What is known before anything was measured.
+    """What is known before anything was measured."""
 
-    Attributes:
-        epoch: (problem, method) → published seconds of training per epoch, on another machine.
-        solve: problem → seconds of an exact solve of one instance.
-    """
-
-    epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    solve: Mapping[str, float] = field(default_factory=dict)
+    epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (problem, method) → published s/epoch
+    solve: Mapping[str, float] = field(default_factory=dict)  # problem → seconds of an exact solve of one instance
 
 
 class Costs:

@@ -11,7 +11,7 @@ import signal
 import threading
 import traceback
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -29,10 +29,7 @@ PATIENCE = 5.0  # seconds until a worker that should end is killed
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: with a `record` or with an `error`.
-
-    lost: not the run but its process or machine failed, so the run may succeed when it is tried again.
-    """
+    """How a run ended: with a `record` or an `error`. lost: its process or machine failed, so another try may succeed."""
 
     config: RunConfig
     record: Record | None = None
@@ -46,13 +43,9 @@ class Outcome:
 
 
 class Executor(AbstractContextManager["Executor"], ABC):
-    """Carries out runs. `with` closes it, and closing ends the runs in progress.
+    """Carries out runs. `with` closes it, and closing ends the runs in progress."""
 
-    Attributes:
-        slots: how many runs may be in progress at once; `submit` no more than that. May change from call to call.
-    """
-
-    slots: int
+    slots: int  # how many runs may be in progress at once; may change from call to call
 
     @abstractmethod
     def submit(self, config: RunConfig) -> None:
@@ -94,9 +87,6 @@ class LocalProcesses(Executor):
 
     A process serves many runs, since importing torch takes seconds. If a process dies (out of memory, for example), its run
     fails and a new process takes its place. All processes end with the driver, even if that is killed.
-
-    Args:
-        cache, raw: as of `studies.run.run`.
     """
 
     def __init__(self, slots: int, cache: str | Path | None = None, raw: str | Path | None = None) -> None:
@@ -191,12 +181,9 @@ def _serve(connection: Connection, cache: str | Path | None, raw: str | Path | N
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which then ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # the default lock is a semaphore, which a terminated worker would leave behind
-    while True:
-        try:
-            config = connection.recv()
-        except (EOFError, OSError):
-            return
-        connection.send(carry_out(config, cache, raw))
+    with suppress(EOFError, OSError):
+        while True:
+            connection.send(carry_out(connection.recv(), cache, raw))
 
 
 def _end_with_parent() -> None:

@@ -28,7 +28,7 @@ def learning_curves(curves: Mapping[str, Sequence[float]], ylabel: str) -> Figur
     ends = []
     for name, curve in curves.items():
         epochs, color = range(1, len(curve) + 1), style.color_of(name)
-        axes.plot(epochs, curve, label=name, color=color, linestyle=style.dash_of(name), linewidth=1.8)
+        axes.plot(epochs, curve, label=name, color=color, linestyle=style.mark_of(name)[1], linewidth=1.8)
         if np.isfinite(curve[-1]):  # diverged training has no end to name
             ends.append((epochs[-1], float(curve[-1]), name, color))
     axes.set(xlabel="epoch", ylabel=ylabel)
@@ -58,10 +58,7 @@ def trade_off(summaries: Sequence[MethodSummary], ylabel: str) -> Figure:
 
 
 def trade_offs(axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSummary]) -> None:
-    """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps.
-
-    A point has the number of its method in `methods`; `name_points` adds the names.
-    """
+    """One point per method, with its number in `methods`, ±1 standard deviation between seeds; the Pareto front as steps."""
     top = _top(summaries)
     axes.set_xscale("log")
     for s in summaries:
@@ -69,7 +66,7 @@ def trade_offs(axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSum
         level = 4 - 0.02 * number  # a number is hidden with its point
         axes.errorbar(
             *spot, s.deviation if s.deviation and s.regret <= top else None,
-            fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=10, capsize=2, elinewidth=1,
+            fmt=style.mark_of(s.method)[0], color=color, ecolor=(color, 0.45), markersize=10, capsize=2, elinewidth=1,
             label=f"{number} {s.method}", zorder=level,
         )  # fmt: skip
         look: dict[str, Any] = {"ha": "center", "va": "center", "color": style.PAPER, "zorder": level}
@@ -105,10 +102,7 @@ def _top(summaries: Sequence[MethodSummary]) -> float:
 
 @style.styled
 def regret_bars(summaries: Sequence[MethodSummary], xlabel: str, *, reference: Reference | None = None) -> Figure:
-    """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
-
-    Bars far beyond the others are cut off and have their number in them. reference: a dash across the bar there.
-    """
+    """One bar per method, least regret on top, ± one standard deviation; long ones are cut. reference: a dash across the bar."""
     figure = style.new_figure(4.7, 0.75 + 0.24 * len(summaries))
     axes = figure.add_subplot()
     ordered, top = sorted(summaries, key=lambda s: s.regret), _top(summaries)

@@ -6,7 +6,7 @@ an entry point of the group `dflearn.methods` that names a module; the first loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -57,7 +57,6 @@ class RunContext:
         return self.problem.relaxed_solver()
 
     def cost(self, name: str) -> float:
-        """A parameter that is a cost."""
         return float(self.parameters[name]) * self.unit
 
     @property
@@ -96,7 +95,6 @@ class Prepared:
 
     @property
     def last(self) -> Loss:
-        """The loss that training ends with."""
         return self.loss if isinstance(self.loss, Loss) else self.loss[-1]
 
     @property
@@ -216,7 +214,7 @@ def load_plugins() -> None:
 
 
 def resolve_parameters(
-    method: str, problem: str, given: Mapping[str, Plain], tuning: Mapping[str, Any]
+    method: str, problem: str, given: Mapping[str, Plain], tuning: Iterable[str]
 ) -> dict[str, Plain]:
     """The method's parameters for that problem, with the `given` values. tuning: names that must be parameters, too."""
     own = method_named(method).parameters(problem)

@@ -47,40 +47,32 @@ def check_model(name: str, options: Mapping[str, Any]) -> None:
         raise OptionError(f"the model {name!r} has no option {', '.join(unknown)}; its options are: {names}")
 
 
-def make_model(
-    name: str, features: tuple[int, ...], costs: int, seed: int, options: Mapping[str, Any] | None = None
-) -> nn.Module:
-    """A new model of that name."""
-    check_model(name, options or {})
-    return _MODELS[name](features, costs, seed, **(options or {}))
+def make_model(name: str, features: tuple[int, ...], costs: int, seed: int, **options: Any) -> nn.Module:
+    check_model(name, options)
+    return _MODELS[name](features, costs, seed, **options)
 
 
-def _check(fits: bool, name: str, takes: str, features: tuple[int, ...], instead: str = "") -> None:
+def _check(fits: bool, takes: str, features: tuple[int, ...], instead: str = "") -> None:
     if not fits:
-        raise OptionError(f"the model {name!r} takes {takes}; these data have features of shape {features}{instead}")
+        raise OptionError(f"this model takes {takes}; these data have features of shape {features}{instead}")
 
 
-def _joint(features: tuple[int, ...], name: str) -> int:
-    takes = "one row of features per instance"
-    _check(len(features) == 1, name, takes, features, ': use model = "shared", which has one row per cost')
+def _joint(features: tuple[int, ...]) -> int:
+    other = ': use model = "shared", which has one row per cost'
+    _check(len(features) == 1, "one row of features per instance", features, other)
     return features[0]
 
 
 def linear(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
-    return Linear(_joint(features, "linear"), costs, seed=seed)
-
-
-def ridge(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
-    """A linear model; `run` starts it with ridge regression on the training set."""
-    return Linear(_joint(features, "ridge"), costs, seed=seed)
+    return Linear(_joint(features), costs, seed=seed)
 
 
 def mlp(features: tuple[int, ...], costs: int, seed: int, hidden: tuple[int, ...] = (64,)) -> nn.Module:
-    return MLP(_joint(features, "mlp"), costs, hidden=hidden, seed=seed)
+    return MLP(_joint(features), costs, hidden=hidden, seed=seed)
 
 
 def shared(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
-    _check(len(features) == 2, "shared", "features of each cost, (costs, k)", features, ': use model = "linear"')
+    _check(len(features) == 2, "features of each cost, (costs, k)", features, ': use model = "linear"')
     return SharedLinear(features[-1], seed=seed)
 
 
@@ -88,9 +80,10 @@ def tiles(features: tuple[int, ...], costs: int, seed: int, channels: int = 8) -
     side = round(costs**0.5)
     square = side * side == costs and len(features) == 3 and features[0] == 3
     takes = f"square images (3, height, width) of {costs} tiles, one for each cost"
-    _check(square and not any(size % side for size in features[1:]), "tiles", takes, features)
+    _check(square and not any(size % side for size in features[1:]), takes, features)
     return TileNet(features[1] // side, channels=channels, seed=seed)
 
 
-for _make in (linear, ridge, mlp, shared, tiles):
+for _make in (linear, mlp, shared, tiles):
     register_model(_make.__name__, _make)
+register_model("ridge", linear)  # `run` starts it with ridge regression on the training set

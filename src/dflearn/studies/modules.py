@@ -18,11 +18,7 @@ from dflearn.files import write_whole
 
 
 def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
-    """Import the modules, which register methods, problems and models.
-
-    Args:
-        folder: goes to the front of Python's path, and stays there for processes that start later.
-    """
+    """Import the modules, which register methods, problems and models. folder: goes to the front of Python's path, to stay."""
     names = list(names)
     if names and folder is not None and str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
@@ -37,16 +33,11 @@ def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
             raise OptionError(f"the study imports {name!r}{why}") from error
         wanted = Path(folder or "").resolve() / f"{name.replace('.', '/')}.py"
         if folder is not None and wanted.exists() and Path(str(module.__file__)).resolve() != wanted:
-            raise OptionError(
-                f"the study imports {name!r}, and {module.__file__} has that name too: rename one of them"
-            )
+            raise OptionError(f"the study imports {name!r}, and {module.__file__} has that name too: rename one")
 
 
 def sources(names: Iterable[str]) -> dict[str, str]:
-    """Path relative to their folder → text of these modules and of the modules that they loaded from the same folder.
-
-    Modules of installed packages are left out: other machines need the package too.
-    """
+    """Path relative to their folder → text of these modules, and of those that they loaded from there; no installed packages."""
     found: dict[str, str] = {}
     package = Path(__file__).resolve().parents[1]
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
@@ -79,9 +70,7 @@ def install(texts: Mapping[str, str]) -> None:
 def _install(texts: tuple[tuple[str, str], ...]) -> None:
     for name, _ in texts:
         if PurePath(name).is_absolute() or ".." in PurePath(name).parts or PurePath(name).suffix != ".py":
-            raise DataError(
-                f"a module of the study is called {name!r}, which is no .py file inside of its folder: rename it"
-            )
+            raise DataError(f"the study's module {name!r} is no .py file inside of its folder: rename it")
     folder = Path(tempfile.mkdtemp(prefix="dflearn-modules-"))  # private, under a name that nobody can guess
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, text in texts:

@@ -83,9 +83,8 @@ class Record:
     def from_dict(cls, content: Mapping[str, Any]) -> Record:
         """The inverse of `as_dict`, for any results version; the caller checks `key` and `results_version`."""
         packed = {name: kind for name, kind in ARRAYS.items() if name in content}
-        arrays: dict[str, Any] = {
-            name: np.frombuffer(base64.b64decode(content[name]), kind) for name, kind in packed.items()
-        }
+        bytes_of = lambda name: base64.b64decode(content[name])  # noqa: E731
+        arrays: dict[str, Any] = {name: np.frombuffer(bytes_of(name), kind) for name, kind in packed.items()}
         if len({len(array) for array in arrays.values()}) > 1:
             raise DataError("its arrays have different lengths")
         given = {name: content[name] for name in PLAIN if name in content} | {
@@ -113,19 +112,10 @@ def outdated(records: Iterable[Record]) -> list[Record]:
     return [record for record in dated if {"modules": record.machine["modules"]} != made_with(record.config)]
 
 
-# -- the machine ----------------------------------------------------------------------------------------------------
-
-
 @cache
 def machine() -> dict[str, Any]:
-    """Processor, versions and commit."""
-    return {
-        "processor": _processor(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "versions": installed(PACKAGES),
-        "commit": _commit(),
-    }
+    about = {"processor": _processor(), "system": platform.platform(), "python": platform.python_version()}
+    return {**about, "versions": installed(PACKAGES), "commit": _commit()}
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:

@@ -35,10 +35,7 @@ SECONDS = "s/epoch"
 def results_table(
     found: Iterable[Ranking], metric: str, reference: figures.Reference | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: every method on every problem, least regret first, then the methods without a rank.
-
-    reference: known regrets for a last column, "published". Unknown cells are empty.
-    """
+    """Header and rows: every method on every problem, least regret first. reference: for a last column, "published"."""
     known = {} if reference is None else {key: f"{value:.2f}" for key, value in reference.items()}
     header = ["method", "problem", "seeds", metric.replace("_", " "), "rank", "behind the best", "above floor", SECONDS]
     shown = [(ranking, s) for ranking in found for s in ranking.all]
@@ -85,13 +82,7 @@ def study_page(
     reference: figures.Reference | None = None,
     further: Callable[[Page], None] | None = None,
 ) -> Page:
-    """The page of these runs.
-
-    Args:
-        warnings: shown first.
-        reference: problem and method → a published regret in this metric.
-        further: adds sections to the page before the last one.
-    """
+    """The page of these runs, `warnings` first. reference: published regrets. further: adds sections before the last one."""
     some = _checked(records)
     summaries = summarize(some, metric)
     found = rankings(summaries)
@@ -145,13 +136,9 @@ def study_page(
 
 
 def _checked(records: Iterable[Record]) -> list[Record]:
-    some = list(records)
-    if not some:
-        raise DataError("this study holds no finished run yet: run it first")
-    return some
-
-
-# -- in words -------------------------------------------------------------------------------------------------------
+    if some := list(records):
+        return some
+    raise DataError("this study holds no finished run yet: run it first")
 
 
 def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary], found: Sequence[Ranking]) -> str:
@@ -248,9 +235,6 @@ def _curves(ranking: Ranking) -> dict[str, list[float]]:
         if some := [curve for record in s.records if (curve := record.history.get(CURVE))]:
             curves[s.method] = np.mean([curve[: min(map(len, some))] for curve in some], axis=0).tolist()
     return curves
-
-
-# -- provenance -----------------------------------------------------------------------------------------------------
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:

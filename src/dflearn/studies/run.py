@@ -29,12 +29,13 @@ from dflearn.studies.config import RunConfig, problem_of
 from dflearn.studies.methods import Judge, Prepared, RunContext, load_plugins, method_named
 from dflearn.studies.models import make_model
 from dflearn.studies.modules import import_modules
-from dflearn.studies.record import PeakMemory, Record, machine, made_with
+from dflearn.studies.record import ARRAYS, PeakMemory, Record, machine, made_with
 from dflearn.tables.linear import Start, ridge_start
 from dflearn.training import Callback, fit
 from dflearn.training.run import Run
 from dflearn.training.validation import History, Validation
 
+EPOCH = {"": "cpu", "_wall": "wall"}  # how a record calls the seconds of an epoch, by the clock that they are of
 DIGITS, HISTORY_DIGITS = 7, 4  # significant digits that a record keeps: of its figures, and of each epoch's
 
 
@@ -101,12 +102,9 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
         _write_raw(Path(raw) / f"{config.key}.npz", evaluation)
     columns = ("loss", "gradient", *best.clock.columns)
     rows = {name: [_short(row[name], HISTORY_DIGITS) for row in best.history.rows] for name in columns}
-    times = {
-        "epoch": _short(_typical(rows["cpu_seconds"])),
-        "epoch_wall": _short(_typical(rows["wall_seconds"])),
-        **{name: round(spent, 3) for name, spent in watch.seconds.items()},
-        "total_wall": round(time.perf_counter() - begun, 3),
-    }
+    times = {f"epoch{kind}": _short(_typical(rows[f"{clock}_seconds"])) for kind, clock in EPOCH.items()}
+    watch.seconds["total_wall"] = time.perf_counter() - begun
+    times |= {name: round(spent, 3) for name, spent in watch.seconds.items()}
     metrics = {name: (_short(one.value), _short(one.low), _short(one.high)) for name, one in evaluation.metrics.items()}
     return Record(
         config=config,
@@ -120,9 +118,7 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
         notes=(*best.history.notes, *evaluation.notes()),
         chosen=best.chosen,
         tried=tuple(tried),
-        regrets=evaluation.regrets.astype(np.float32),
-        optima=evaluation.optima.astype(np.float32),
-        ids=evaluation.ids.astype(np.int32),
+        **{name: getattr(evaluation, name).astype(kind) for name, kind in ARRAYS.items()},
     )
 
 
@@ -144,9 +140,6 @@ def exact_solver(problem: Problem, config: RunConfig) -> Solver:
     return problem.solver()
 
 
-# -- one training -----------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _Trained:
     model: nn.Module
@@ -164,22 +157,13 @@ def _train(
     if config.model == "ridge":
         start = ridge_start(prepared.train)
     else:
-        model = make_model(config.model, features, problem.program.p, config.seed, dict(config.model_options))
+        model = make_model(config.model, features, problem.program.p, config.seed, **dict(config.model_options))
         model = model if prepared.scale == 1 else Scaled(model, prepared.scale)
         start = Start("given", model, prepared.train, model)
     clock = _Clock(start.on(watched[0]), watched[1], prepared.judged_by if settings.keep == "best" else None)
-    history = fit(
-        start.module,
-        prepared.loss,
-        start.train,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-        lr=settings.learning_rate * start.reach,
-        seed=config.seed,
-        warm_start=prepared.warm_start,
-        callbacks=[clock],
-        progress=False,
-    )
+    how: dict[str, Any] = {"epochs": settings.epochs, "batch_size": settings.batch_size, "seed": config.seed}
+    how |= {"lr": settings.learning_rate * start.reach, "warm_start": prepared.warm_start, "progress": False}
+    history = fit(start.module, prepared.loss, start.train, callbacks=[clock], **how)
     chosen = dict(values)
     if settings.keep == "best":
         chosen["epoch"] = clock.best_epoch
@@ -190,9 +174,7 @@ def _train(
 class _Clock(Callback):
     """Times training and validation of each epoch separately, and keeps the weights of the best epoch.
 
-    Args:
-        data, solver: of the regret of each epoch.
-        judged_by: the criterion of the best epoch, or "start" to keep the weights before training; `None` keeps the last ones.
+    judged_by: the criterion of the best epoch, or "start" to keep the weights before training; `None` keeps the last ones.
     """
 
     def __init__(self, data: DecisionDataset, solver: Solver, judged_by: Judge | None) -> None:

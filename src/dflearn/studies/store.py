@@ -5,9 +5,7 @@ Finished runs are exported as tables (.csv, .parquet), or as whole records, a li
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import lzma
 import os
@@ -20,17 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from dflearn.errors import DataError, OptionError, optional
+from dflearn.errors import DataError, OptionError
 from dflearn.files import transaction, write_whole
 from dflearn.reading import LEAST, UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.record import Record
+from dflearn.tables.table_files import write_table
 
 Kind = TypeVar("Kind", Record, RunConfig)
 FORMAT = 4  # of the tables below
 
 # Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs. `asked` holds
-# the runs that a study asked for: `place` in the last study (or NULL), the process that carries it out, and its failure.
+# the runs of the studies: `place` in the last study (or NULL), the process that carries it out, and its failure.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, record TEXT NOT NULL);
@@ -43,13 +42,12 @@ IDLE = "began = NULL, process = NULL"
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended in an error. It is kept, shown, and repeated on request only."""
+    """A run that ended in an error."""
 
     config: RunConfig
     error: str
 
     def as_dict(self) -> dict[str, str]:
-        """The run, and the last line of its error."""
         return {"run": str(self.config), "error": self.error.strip().splitlines()[-1]}
 
 
@@ -64,11 +62,7 @@ class Progress:
 
 
 class Store(AbstractContextManager["Store"]):
-    """The file of a study. Only one process, the driver, writes; any number may read meanwhile.
-
-    Args:
-        path: a missing file is made, unless it `must_exist`.
-    """
+    """The file of a study, made unless it `must_exist`. Only one process, the driver, writes; any number may read meanwhile."""
 
     def __init__(self, path: str | Path, *, must_exist: bool = False) -> None:
         self.path = Path(path)
@@ -80,9 +74,7 @@ class Store(AbstractContextManager["Store"]):
             self.connection.execute("PRAGMA synchronous = FULL")
             (version,) = self.connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, FORMAT):
-                raise DataError(
-                    f"{self.path} was written by another dflearn (format {version}): update dflearn, or name another file"
-                )
+                raise DataError(f"{self.path} is of another dflearn (format {version}): update, or name another file")
             size = os.path.getsize(self.path) if self.path.exists() else 0  # ":memory:" is no file
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * size))
             kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"
@@ -100,8 +92,6 @@ class Store(AbstractContextManager["Store"]):
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
-
-    # -- writing ------------------------------------------------------------------------------------------------
 
     def put(self, record: Record) -> None:
         """Keep a finished run, and forget an earlier failure of it."""
@@ -140,8 +130,6 @@ class Store(AbstractContextManager["Store"]):
         text = f"INSERT INTO asked ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) ON CONFLICT (key) DO UPDATE SET {changes}"
         self.connection.execute(text, tuple(row.values()))
 
-    # -- reading ------------------------------------------------------------------------------------------------
-
     def _rows(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         try:
             yield from self.connection.execute(question, values)
@@ -162,7 +150,6 @@ class Store(AbstractContextManager["Store"]):
         return self._first(text, (config.question, RESULTS_VERSION)) is not None
 
     def records(self) -> list[Record]:
-        """Every finished run of this results version, by problem, method and seed."""
         rows = self._rows("SELECT record FROM runs WHERE results_version = ?", (RESULTS_VERSION,))
         records = [_read(self.path, Record, text) for (text,) in rows]
         return sorted(records, key=lambda r: (r.config.problem, r.config.method, r.config.seed, r.config.key))
@@ -186,8 +173,6 @@ class Store(AbstractContextManager["Store"]):
             else:
                 found.missing.append(config)
         return found
-
-    # -- out and in ---------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path, *, instances: bool = False) -> int:
         """Write every finished run to a file with `write_records`, and return how many there are."""
@@ -254,24 +239,16 @@ def ending_of(path: str | Path) -> str | None:
 
 
 def write_records(path: str | Path, records: Sequence[Record], *, instances: bool = False) -> None:
-    """Write runs to a .csv, .parquet or .jsonl file (compressed: .jsonl.gz, .jsonl.xz).
-
-    A table has a column per setting, parameter and metric. A .jsonl file holds whole records, a line each, with `instances`
-    also the figures of single instances; `read_lines` reads it.
-    """
-    path = Path(path)
-    kind, ending = path.suffix.lower(), ending_of(path)
-    if ending is not None:
-        lines = (json.dumps(r.as_dict(instances=instances), sort_keys=True, allow_nan=False) for r in records)
-        content = LINES[ending][0]("".join(f"{line}\n" for line in lines).encode())
-    elif kind == ".csv":
-        content = _csv(records)
-    elif kind == ".parquet":
-        content = _parquet(records)
-    else:
+    """Write runs to a .csv or .parquet file, a row each; or whole to .jsonl (.gz, .xz), with `instances` with all arrays."""
+    path, ending = Path(path), ending_of(path)
+    if ending is None and path.suffix not in (".csv", ".parquet"):
         raise OptionError(f"an export ends in .csv, .parquet or .jsonl (.jsonl.gz, .jsonl.xz), got {path.name!r}")
     _check_folder(path)
-    write_whole(path, content)
+    if ending is None:
+        write_table(path, _columns(records))
+    else:
+        lines = (json.dumps(r.as_dict(instances=instances), sort_keys=True, allow_nan=False) for r in records)
+        write_whole(path, LINES[ending][0]("".join(f"{line}\n" for line in lines).encode()))
 
 
 def _check_folder(path: Path) -> None:
@@ -318,25 +295,11 @@ def flat(record: Record) -> dict[str, Any]:
 
 
 def _columns(records: Iterable[Record]) -> dict[str, list[Any]]:
-    """Name → a value per record, or `None`."""
-    rows = [flat(record) for record in records]
-    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
-
-
-def _csv(records: Iterable[Record]) -> bytes:
-    columns, text = _columns(records), io.StringIO(newline="")
-    csv.writer(text).writerows([list(columns), *zip(*columns.values(), strict=True)])
-    return text.getvalue().encode()
-
-
-def _parquet(records: Iterable[Record]) -> bytes:
-    pyarrow, parquet = (optional(name, "parquet", "a Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
-    columns = _columns(records)
-    for name, values in columns.items():
-        # A parameter may be a number for one method and a word for another. A column has one type, so it becomes text.
+    """Name → a value per record, or `None`. A parameter that is a number for one method and a word for another becomes text."""
+    rows, columns = [flat(record) for record in records], dict[str, list[Any]]()
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
         kinds = {type(value) for value in values if value is not None}
-        if not kinds <= {int, float} and len(kinds) > 1:
-            columns[name] = [None if value is None else str(value) for value in values]
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
-    return buffer.getvalue()
+        mixed = len(kinds) > 1 and not kinds <= {int, float}
+        columns[name] = [None if value is None else str(value) for value in values] if mixed else values
+    return columns

@@ -29,8 +29,6 @@ class MethodSummary:
     """One method on one problem: its runs, one per seed, with means and standard deviations over the seeds (0 for one seed).
 
     Attributes:
-        metric: the regret in `regret` and `deviation`.
-        records: in the order of the seeds.
         rank: 1 for the least regret on the problem; equal regrets share the mean of their places. NaN: not ranked.
         behind: this method's regret less that of the best one, paired; `None`: not ranked.
     """
@@ -47,14 +45,10 @@ class MethodSummary:
         return tuple(record.config.seed for record in self.records)
 
     def values(self, metric: str) -> np.ndarray:
-        """One value per seed, `(seeds,)`."""
         return np.array([record.metric(metric) for record in self.records])
 
     def mean_of(self, metric: str) -> float:
         return float(self.values(metric).mean())
-
-    def deviation_of(self, metric: str) -> float:
-        return _deviation(self.values(metric))
 
     @cached_property
     def regret(self) -> float:
@@ -62,7 +56,7 @@ class MethodSummary:
 
     @cached_property
     def deviation(self) -> float:
-        return self.deviation_of(self.metric)
+        return deviation_of(self.values(self.metric))
 
     @cached_property
     def seconds(self) -> float:
@@ -71,7 +65,7 @@ class MethodSummary:
 
     @property
     def seconds_deviation(self) -> float:
-        return _deviation([record.seconds["epoch"] for record in self.records])
+        return deviation_of([record.seconds["epoch"] for record in self.records])
 
     @property
     def above_floor(self) -> float:
@@ -81,15 +75,11 @@ class MethodSummary:
         return self.mean_of("ratio_of_sums") - self.mean_of("floor_ratio_of_sums")
 
     def on(self, seeds: Iterable[int]) -> MethodSummary:
-        """The same with the runs of these seeds alone."""
         return replace(self, records=tuple(record for record in self.records if record.config.seed in set(seeds)))
 
 
 def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list[MethodSummary]:
-    """One summary per problem and method over all its seeds, ordered by problem and then by regret.
-
-    Runs of a method with different settings or parameters get a summary each; its name says what differs.
-    """
+    """One summary per problem and method, by problem and regret. Runs in other settings get one of their own, and its name."""
     runs: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     distinct = {record.config.question: record for record in records}  # exact solvers answer the same question alike
     for record, problem, method in named(list(distinct.values())):
@@ -104,10 +94,7 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
 
 
 def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
-    """Each record with the names of its problem and method, and in brackets what differs between runs.
-
-    Other data make another problem; other settings or parameters make another method.
-    """
+    """Each record with the names of its problem and method; in brackets the data, or settings, in which runs differ."""
     values = defaultdict[tuple[str, str, str], set[Any]](set)  # problem, method or nothing, and choice → its values
     for record in records:
         config = record.config
@@ -123,18 +110,13 @@ def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
         ]
         return f" ({', '.join(words)})" if words else ""
 
-    return [
-        (record, config.problem + differing(config, ""), config.method + differing(config, config.method))
-        for record in records
-        for config in [record.config]
-    ]
+    configs = [record.config for record in records]
+    names = [(one.problem + differing(one, ""), one.method + differing(one, one.method)) for one in configs]
+    return [(record, *both) for record, both in zip(records, names, strict=True)]
 
 
-def _deviation(values: Sequence[float] | np.ndarray) -> float:
+def deviation_of(values: Sequence[float] | np.ndarray) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-# -- methods against each other -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,10 +166,7 @@ def _ranking(problem: str, summaries: Sequence[MethodSummary]) -> Ranking:
 
 
 def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
-    """The seeds S that allow the most paired differences: |S| · (methods that have all of S − 1) is largest.
-
-    Among equals the larger number of seeds, then the smaller seeds.
-    """
+    """The seeds S of most paired differences, |S| · (methods that have all of S − 1); of equals the most, then the smallest."""
     sets = [frozenset(seeds) for seeds in of_methods]
     candidates = set(sets)
     for one in sets:
@@ -259,9 +238,6 @@ def pareto_front(summaries: Iterable[MethodSummary]) -> list[MethodSummary]:
         if not front or summary.regret < front[-1].regret:
             front.append(summary)
     return front
-
-
-# -- order and words ------------------------------------------------------------------------------------------------
 
 
 def problem_order(problem: str) -> tuple[int, str, int]:

@@ -93,12 +93,10 @@ class _Case:
         return self.layer.solve(y, instance, start)
 
     def part(self, index: Any) -> Instance | None:
-        """What is special about the instances at `index`."""
         return None if self.instance is None else self.instance[index]
 
     @cached_property
     def solution(self) -> Solution:
-        """The answer that others are compared with."""
         return self.solve(self.y.clone(), self.instance).check()
 
 
@@ -187,11 +185,8 @@ def _check_infeasible(case: _Case) -> None:
     """Instance 1 gets bounds that allow one point only, and that point violates the first row."""
     sides = case.program.sides(case.program.realize(case.y, case.instance), len(case.y))
     rows, side = (case.program.A, sides.b) if case.program.A.shape[0] else (case.program.G, sides.h)
-    row, limit = (
-        torch.as_tensor(rows[[0]].toarray()[0]),
-        float(np.broadcast_to(side, (len(case.y), rows.shape[0]))[1, 0]),
-    )
-    w = case.solution.decision[1]
+    row, limits = torch.as_tensor(rows[[0]].toarray()[0]), np.broadcast_to(side, (len(case.y), rows.shape[0]))
+    w, limit = case.solution.decision[1], float(limits[1, 0])
     point = w + row * ((limit - row @ w + 1 + abs(limit)) / (row @ row))
     bounds = {name: torch.tensor(getattr(sides, name)).expand(len(case.y), -1).clone() for name in ("lower", "upper")}
     for bound in bounds.values():
@@ -239,18 +234,11 @@ def _check_curvature(case: _Case) -> None:
     except DflearnError:
         return
     w = solution.decision
-    violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
-    assert float(violation.max()) <= case.tolerance, (
-        f"with a q a decision violates the program by {violation.max():.2g}"
-    )
+    worst = float(case.program.relax().violation(w, case.program.realize(case.y, case.instance)).max())
+    assert worst <= case.tolerance, f"with a q a decision violates the program by {worst:.2g}"
     if not case.random:
         value = case.program.objective(case.y, w, quadratic) + case.layer.regularization(w)
-        close(
-            solution.objective,
-            value,
-            10 * case.tolerance,
-            "objective against obj(y, w) + Ω(w) where instances have a q",
-        )
+        close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w) with a q")
         other = case.program.objective(case.y, case.solution.decision, quadratic)
         other = other + case.layer.regularization(case.solution.decision)
         optimal = solution.status == int(Status.OPTIMAL)
@@ -327,16 +315,12 @@ def _check_gradient(case: _Case, step: float) -> None:
         error = torch.where(smooth, (slope - wanted).abs(), 0.0)
         i, j = divmod(int(error.argmax()), y.shape[-1])
         assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
-            f"the gradient of instance {i} in cost {j} is {float(slope[i, j]):.6g}, "
-            f"but differences give {float(wanted[i, j]):.6g}"
+            f"the gradient of instance {i} in cost {j} is {slope[i, j]:.6g}, but differences give {wanted[i, j]:.6g}"
         )
 
 
 def _check_sides(case: _Case, step: float) -> None:
-    """Backward in what is known of an instance against differences along one direction for each field.
-
-    Where there is no decision on one side, or those from both sides disagree, nothing is compared.
-    """
+    """Backward in what is known of an instance against differences along one direction for each field, kinks apart."""
     program, count, layer = case.program, len(case.y), case.layer
     given = {} if case.instance is None else case.instance.present()
     own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.takes_q else {})}
@@ -346,18 +330,16 @@ def _check_sides(case: _Case, step: float) -> None:
     for name, value in fields.items():
         if not value.shape[-1]:
             continue
-        direction = torch.randn(
-            count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64
-        )
+        width = program.n if name == "b" else value.shape[-1]
+        direction = torch.randn(count, width, generator=generator, dtype=torch.float64)
         if name == "b":  # rows that depend on each other move together
             direction = torch.tensor((program.A @ direction.numpy().T).T)
         size = float(value[value.isfinite()].abs().max()) if bool(value.isfinite().any()) else 1.0
         direction = direction * (size or 1.0)
         if name in ("lower", "upper"):  # bounds do not cross
             sides = program.sides(Instance(**fields), count)
-            direction = torch.where(
-                torch.tensor(sides.upper - sides.lower) > 2 * step * direction.abs(), direction, 0.0
-            )
+            room = torch.tensor(sides.upper - sides.lower)
+            direction = torch.where(room > 2 * step * direction.abs(), direction, 0.0)
         elif name == "q":
             direction = torch.where(value > step * direction.abs(), direction, 0.0)
 

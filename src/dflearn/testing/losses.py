@@ -75,13 +75,15 @@ def _check_output(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor) ->
 def _check_needs(loss: Loss, predicted: Tensor, batch: Batch) -> None:
     """What the loss needs it refuses to go without; what it does not need may be missing."""
     every: tuple[Field, ...] = ("costs", "decisions")
-    for field in loss.needs:
-        message = refusal(DataError, loss, predicted, _without(batch, field))
+    for field in every:
+        changes: dict[str, Any] = {field: None}
+        without = replace(batch, **changes)
+        if field not in loss.needs:
+            loss(predicted, without)
+            continue
+        message = refusal(DataError, loss, predicted, without)
         assert message is not None, f"the loss declares that it needs {field}, but does without them"
         assert field in message, f"the error for missing {field} does not name them: {message}"
-    for field in every:
-        if field not in loss.needs:
-            loss(predicted, _without(batch, field))
 
 
 def _check_shapes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
@@ -98,9 +100,7 @@ def _check_sizes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
     for index in (slice(0, 0), slice(0, 1), 0):
         part = predicted[index]
         value, slope = _value_and_gradient(loss, part, _rows(batch, index))
-        assert value.shape == part.shape[:-1], (
-            f"predicted costs {tuple(part.shape)} give a value of shape {tuple(value.shape)}"
-        )
+        assert value.shape == part.shape[:-1], f"costs {tuple(part.shape)} give a value of shape {tuple(value.shape)}"
         assert slope.shape == part.shape
     grid = torch.arange(2).reshape(2, 1)
     value = loss(predicted[grid], _rows(batch, grid))
@@ -162,12 +162,6 @@ def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Te
     return value.detach(), torch.zeros_like(y) if slope is None else slope
 
 
-def _without(batch: Batch, field: Field) -> Batch:
-    changes: dict[str, Any] = {field: None}
-    return replace(batch, **changes)
-
-
 def _rows(batch: Batch, index: Any) -> Batch:
-    """The instances of a batch at `index`."""
     held = {f.name: value for f in fields(batch) if (value := getattr(batch, f.name)) is not None}
     return Batch(**{name: value[index] for name, value in held.items()})

@@ -55,12 +55,10 @@ class Residuals(NamedTuple):
 
     @property
     def infeasibility(self) -> float:
-        """The worst violation of a row or a bound."""
         return float(max(self.rows.max(initial=0.0), self.bounds.max(initial=0.0)))
 
     @property
     def worst(self) -> float:
-        """The largest residual of all."""
         dual = max(self.stationarity.max(initial=0.0), self.complementarity.max(initial=0.0))
         return max(self.infeasibility, float(dual))
 

@@ -170,12 +170,8 @@ def _check_curvature(solver: Solver, program: Program, y: Tensor, tolerance: flo
         found = solver.solve(y, Instance(q=q))
     except (ProgramError, ShapeError, OptionError):
         return  # refused, which is honest
-    close(
-        found.objective,
-        program.objective(y, found.decision, Instance(q=q)),
-        tolerance,
-        "an instance's own q is not in the objective",
-    )
+    value = program.objective(y, found.decision, Instance(q=q))
+    close(found.objective, value, tolerance, "an instance's own q is not in the objective")
     for i in range(len(y)):
         own = Quadratic(diagonal=q[i].numpy()) if program.Q is None else program.Q.plus(q[i].numpy())
         wanted = reference(replace(program, Q=own)).solve(y[i]).check((Status.OPTIMAL,)).objective
@@ -184,7 +180,6 @@ def _check_curvature(solver: Solver, program: Program, y: Tensor, tolerance: flo
 
 def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
     """Sides that leave other decisions than the program's: those of the opposite costs, then a step further on."""
-
     opposite = reference(program).solve(-y)
     has = (opposite.status == int(Status.OPTIMAL))[:, None]
     other = torch.where(has, opposite.decision, answer.decision.flip(0))
@@ -200,7 +195,6 @@ def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tupl
 
 def _optimum(program: Program, y: Tensor, sides: dict[str, Tensor]) -> Tensor | None:
     """The least objective where these sides are the program's own; `None` where no decision is left."""
-
     changes: dict[str, Any] = {name: value.numpy() for name, value in sides.items()}
     answer = reference(replace(program, **changes)).solve(y)
     if int(answer.status) in (Status.INFEASIBLE, Status.UNBOUNDED):
@@ -212,9 +206,7 @@ def _check_starts(solver: Solver, y: Tensor, answer: Solution, tolerance: float)
     """A start comes back if one was passed; it changes no objective, whatever it was the start of."""
     start = solver.no_start(len(y))
     if start is None:
-        assert refusal(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), (
-            "a start is taken, though none is declared"
-        )
+        assert refusal(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), "a start is taken, none is declared"
         return
     moved = 1.05 * y.flip(0)
     cold = solver.solve(moved)
@@ -233,14 +225,9 @@ def _check_repeats(solver: Solver, y: Tensor, answer: Solution) -> None:
     for what, other in (("solving again", solver), *copies(solver)):
         assert torch.equal(other.solve(y).decision, answer.decision), f"{what} changes the decision"
         assert other.identity == solver.identity, f"{what} changes the identity"
-    assert torch.equal(solver.solve(y.flip(0)).decision.flip(0), answer.decision), (
-        "the order of the batch changes decisions"
-    )
+    assert torch.equal(solver.solve(y.flip(0)).decision.flip(0), answer.decision), "the batch's order changes decisions"
     for i in range(len(y)):
         assert torch.equal(solver.solve(y[i]).decision, answer.decision[i]), f"instance {i} alone has another decision"
-
-
-# -- small programs with known answers ------------------------------------------------------------------------------
 
 
 class Known(NamedTuple):
@@ -253,41 +240,35 @@ class Known(NamedTuple):
     optimum: float = np.nan
 
 
-def _known() -> list[Known]:
-    free: dict[str, Any] = {"lower": -np.inf, "upper": np.inf}
-    items: dict[str, Any] = {"G": [[2, 1]], "h": [2], "upper": 1}
-    ray: dict[str, Any] = {"G": [[1, -1]], "h": [1]}
-    none: dict[str, Any] = {"A": [[1, 1]], "b": [3], "upper": 1}
-    half: dict[str, Any] = {"A": [[2, 2]], "b": [1], "upper": 1}
-    return [
-        Known("a box", Program(n=3, upper=1), [1, -2, 3], optimum=-2),
-        Known("a simplex", Program(A=[[1, 1, 1]], b=[1]), [2, 3, 4], optimum=2),
-        Known("a knapsack, relaxed", Program(**items), [-3, -2], optimum=-3.5),
-        Known("a knapsack", Program(**items, integer=True), [-3, -2], optimum=-3),
-        Known("bounds other than 0 and 1", Program(A=[[1, 1]], b=[1], lower=[-2, 0], upper=[3, 2]), [1, 2], optimum=1),
-        Known("zero costs", Program(A=[[1, 1]], b=[1], upper=1), [0, 0], optimum=0),
-        Known(
-            "a degenerate vertex", Program(G=np.tril(np.ones((3, 3))), h=np.ones(3), upper=1), [-1, -2, -3], optimum=-3
-        ),
-        Known("free variables", Program(A=[[1, 1]], b=[1], **free), [2, 2], optimum=2),
-        Known("S and d", Program(A=[[1, 1]], b=[1], upper=1, S=[[2.0], [0.0]], d=[0, 3]), [1], optimum=2),
-        Known("no decision", Program(**none), [1, 1], Status.INFEASIBLE),
-        Known("no integer decision", Program(**half, integer=True), [1, 1], Status.INFEASIBLE),
-        Known("no integer decision, and a ray", Program(A=[[2, -2]], b=[1], integer=True), [-1, -1], Status.INFEASIBLE),
-        Known("no least objective", Program(**ray), [-1, -1], Status.UNBOUNDED),
-        Known("no least objective in integers", Program(**ray, integer=True), [-1, -1], Status.UNBOUNDED),
-        Known("no least objective without rows", Program(n=2), [1, -1], Status.UNBOUNDED),
-        Known("a parabola in a box", Program(Q=2 * np.eye(2), upper=1), [-1, -4], optimum=-3.25),
-        Known("a parabola on a line", Program(A=[[1, 1]], b=[2], Q=[[2, 1], [1, 2]], **free), [1, 0], optimum=3.75),
-        Known("a parabola at integers", Program(Q=[[2.0]], upper=9, integer=True), [-2.9], optimum=-1.9),
-        Known("a curve that ends nowhere", Program(Q=np.diag([1.0, 0.0])), [1, -1], Status.UNBOUNDED),
-        Known("a curve over nothing", Program(**none, Q=np.eye(2)), [1, 1], Status.INFEASIBLE),
-        Known("a predicted right-hand side", Program(A=[[1, 1]], b=[0], B=[[1, 0]]), [2, 3], optimum=4),
-        Known("a predicted limit", Program(G=[[1, 1]], h=[1], H=[[0, -1]], upper=9), [-1, -3], optimum=-12),
-    ]
-
-
-KNOWN = _known()
+_FREE: dict[str, Any] = {"lower": -np.inf, "upper": np.inf}
+_ITEMS: dict[str, Any] = {"G": [[2, 1]], "h": [2], "upper": 1}
+_RAY: dict[str, Any] = {"G": [[1, -1]], "h": [1]}
+_NONE: dict[str, Any] = {"A": [[1, 1]], "b": [3], "upper": 1}
+_HALF: dict[str, Any] = {"A": [[2, 2]], "b": [1], "upper": 1}
+KNOWN = [
+    Known("a box", Program(n=3, upper=1), [1, -2, 3], optimum=-2),
+    Known("a simplex", Program(A=[[1, 1, 1]], b=[1]), [2, 3, 4], optimum=2),
+    Known("a knapsack, relaxed", Program(**_ITEMS), [-3, -2], optimum=-3.5),
+    Known("a knapsack", Program(**_ITEMS, integer=True), [-3, -2], optimum=-3),
+    Known("bounds other than 0 and 1", Program(A=[[1, 1]], b=[1], lower=[-2, 0], upper=[3, 2]), [1, 2], optimum=1),
+    Known("zero costs", Program(A=[[1, 1]], b=[1], upper=1), [0, 0], optimum=0),
+    Known("a degenerate vertex", Program(G=np.tri(3), h=np.ones(3), upper=1), [-1, -2, -3], optimum=-3),
+    Known("free variables", Program(A=[[1, 1]], b=[1], **_FREE), [2, 2], optimum=2),
+    Known("S and d", Program(A=[[1, 1]], b=[1], upper=1, S=[[2.0], [0.0]], d=[0, 3]), [1], optimum=2),
+    Known("no decision", Program(**_NONE), [1, 1], Status.INFEASIBLE),
+    Known("no integer decision", Program(**_HALF, integer=True), [1, 1], Status.INFEASIBLE),
+    Known("no integer decision, and a ray", Program(A=[[2, -2]], b=[1], integer=True), [-1, -1], Status.INFEASIBLE),
+    Known("no least objective", Program(**_RAY), [-1, -1], Status.UNBOUNDED),
+    Known("no least objective in integers", Program(**_RAY, integer=True), [-1, -1], Status.UNBOUNDED),
+    Known("no least objective without rows", Program(n=2), [1, -1], Status.UNBOUNDED),
+    Known("a parabola in a box", Program(Q=2 * np.eye(2), upper=1), [-1, -4], optimum=-3.25),
+    Known("a parabola on a line", Program(A=[[1, 1]], b=[2], Q=[[2, 1], [1, 2]], **_FREE), [1, 0], optimum=3.75),
+    Known("a parabola at integers", Program(Q=[[2.0]], upper=9, integer=True), [-2.9], optimum=-1.9),
+    Known("a curve that ends nowhere", Program(Q=np.diag([1.0, 0.0])), [1, -1], Status.UNBOUNDED),
+    Known("a curve over nothing", Program(**_NONE, Q=np.eye(2)), [1, 1], Status.INFEASIBLE),
+    Known("a predicted right-hand side", Program(A=[[1, 1]], b=[0], B=[[1, 0]]), [2, 3], optimum=4),
+    Known("a predicted limit", Program(G=[[1, 1]], h=[1], H=[[0, -1]], upper=9), [-1, -3], optimum=-12),
+]
 
 
 def _check_known(make_solver: Callable[[Program], Solver], case: Known, tolerance: float) -> None:
@@ -325,9 +306,6 @@ def _check_mixed_batch(make_solver: Callable[[Program], Solver]) -> None:
     assert message is not None and "instance 1" in message, f"check() does not name the infeasible instance: {message}"  # noqa: PT018
 
 
-# -- what all contracts share ---------------------------------------------------------------------------------------
-
-
 def refusal(kind: type[Exception], function: Callable[..., Any], *arguments: Any) -> str | None:
     """The message of the error that `function` raises, `None` where it raises none; another kind of error passes through."""
     try:
@@ -351,11 +329,8 @@ def copies(thing: Any) -> Iterator[tuple[str, Any]]:
 
 def check_fields(solution: Solution, batch: torch.Size, n: int) -> None:
     """The fields of an answer have their shapes and dtypes."""
-    assert solution.decision.shape == (*batch, n), (
-        f"decisions have shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
-    )
+    assert solution.decision.shape == (*batch, n), f"shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
     for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
         value = getattr(solution, name)
-        assert (value.dtype, value.shape) == (dtype, batch), (
-            f"{name} is {value.dtype} {tuple(value.shape)}, wanted {dtype} {tuple(batch)}"
-        )
+        found, wanted = (value.dtype, value.shape), (dtype, batch)
+        assert found == wanted, f"{name} is {found}, wanted {wanted}"

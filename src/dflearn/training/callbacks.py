@@ -144,13 +144,9 @@ def restore(callbacks: Sequence[Callback], run: Run, states: dict[str, Any]) -> 
                 keyed[key].load_state_dict(state)
         lost = sorted(key for key, state in states.items() if state and key not in keyed)
     except UNREADABLE as error:
-        raise CheckpointError(
-            f"the checkpoint's callbacks do not fit this run: {error}; delete it to start afresh"
-        ) from error
+        raise CheckpointError(f"the checkpoint's callbacks do not fit: {error}; delete it to start afresh") from error
     if lost:
-        run.note(
-            f"the checkpoint holds the state of callbacks that are not there now, by place and class: {', '.join(lost)}"
-        )
+        run.note(f"the checkpoint holds the state of callbacks that are not there now: {', '.join(lost)}")
 
 
 def _keyed(callbacks: Sequence[Callback]) -> dict[str, Callback]:

@@ -33,7 +33,6 @@ SEAL_SIZE = len(SEAL) + 64
 
 
 def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write tensors and plain values to `path`, atomically."""
     buffer = io.BytesIO()  # an interrupt inside the write to a file ends in an error of torch's own
     torch.save({"format": FORMAT, **content}, buffer)
     write_whole(Path(path), _sealed(buffer.getbuffer()))
@@ -42,10 +41,7 @@ def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
 def load(
     path: str | os.PathLike[str], config: dict[str, Any], scheduled: Collection[str] = ()
 ) -> dict[str, Any] | None:
-    """What `save` wrote; `None` where there is no file; an error where it is damaged or of another `config`.
-
-    scheduled: names of numbers in the loss that a schedule sets, so that they may differ.
-    """
+    """What `save` wrote; `None` without a file; an error if it is damaged or of another `config`, up to `scheduled` numbers."""
     if not os.path.exists(path):
         return None
     check_target(path)
@@ -57,7 +53,7 @@ def load(
             _check_tensors(content)
     except Exception as error:  # whatever bytes may do to zipfile and pickle
         raise CheckpointError(
-            f"{path} cannot be read as a checkpoint: {error}; name another file, or delete it to start afresh"
+            f"{path} cannot be read: {error}; name another file, or delete it to start afresh"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a {FORMAT!r}; name another file")
@@ -70,9 +66,7 @@ def load(
         if _compared(name, held.get(name), scheduled) != _compared(name, config.get(name), scheduled)
     ]
     if differences:
-        raise CheckpointError(
-            f"{path} belongs to another run; " + "; ".join(differences) + ". Name another file, or delete this one"
-        )
+        raise CheckpointError(f"{path} is of another run; " + "; ".join(differences) + ". Name another, or delete it")
     return content
 
 
@@ -140,9 +134,7 @@ def _part(value: Any) -> str:
     if isinstance(value, Program):
         return value.fingerprint
     if isinstance(value, Tensor):
-        return hashlib.sha256(
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        ).hexdigest()[:16]
+        return hashlib.sha256(_bytes(value)).hexdigest()[:16]
     if isinstance(value, FunctionType):
         code = value.__code__
         plain = [one for one in code.co_consts if not isinstance(one, CodeType)]  # inner functions count by their names
@@ -161,8 +153,12 @@ def fingerprint(data: DecisionDataset | None) -> str | None:
     for name, tensor in {**named, **(batch.instance.present() if batch.instance else {})}.items():
         if tensor is not None:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(_bytes(tensor))
     return digest.hexdigest()[:16]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 # Of optimizers, shaped like a weight.
@@ -172,10 +168,6 @@ MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square
 def check_like(name: str, value: Any, wanted: Tensor) -> None:
     if not isinstance(value, Tensor) or value.shape != wanted.shape:
         raise CheckpointError(f"its {name} has not the shape {tuple(wanted.shape)}; delete it to start afresh")
-
-
-def annealed(layer: Layer) -> dict[str, float]:
-    return {number: getattr(layer, number) for number in layer.annealed}
 
 
 def plain_numbers(state: dict[str, Any]) -> dict[str, Any]:

@@ -122,11 +122,9 @@ def _summary(run: Run) -> str:
     parts = [f"epoch {row['epoch']}", f"loss {row['loss']:.4g}"]
     if run.history.monitored is not None:
         parts.append(f"{run.history.monitored.replace('_', ' ')} {row[run.history.monitored]:.4g}")
-    shares = {
-        name: row[f"seconds_{name}"] / (row["seconds"] or 1.0)
-        for name in ("predict", "solve", "backward", "validation")
-    }
-    return ", ".join(parts + [f"{name} {share:.0%}" for name, share in shares.items()])
+    for name in ("predict", "solve", "backward", "validation"):
+        parts.append(f"{name} {row[f'seconds_{name}'] / (row['seconds'] or 1.0):.0%}")
+    return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -193,10 +191,9 @@ def tune(
     rows = [_one(make_loss(value), make_model(seed), value, seed, options) for value in grid for seed in seeds]
     regrets = np.array([row["validation_absolute_regret"] for row in rows]).reshape(len(grid), len(seeds))
     means = regrets.mean(1).tolist()
-    lowest = min(means)
-    if lowest == float("inf"):
+    if min(means) == math.inf:
         raise DivergenceError(f"training diverged for every value of the grid: {rows[0]['error']}")
-    place = means.index(lowest)
+    place = means.index(min(means))
     return Tuning(grid[place], rows, at_edge=len(grid) > 1 and place in (0, len(grid) - 1))
 
 
@@ -205,8 +202,8 @@ def _one(loss: AnyLoss, model: nn.Module, value: Any, seed: int, options: dict[s
     try:
         history = fit(model, loss, seed=seed, **options)
     except DivergenceError as error:
-        unknown = {"epoch": None, "validation_absolute_regret": float("inf"), "validation_ratio_of_sums": float("inf")}
-        return {**named, **unknown, "seconds": None, "error": str(error)}
+        worst = {"validation_absolute_regret": math.inf, "validation_ratio_of_sums": math.inf}
+        return {**named, "epoch": None, **worst, "seconds": None, "error": str(error)}
     judged = history.best if options["keep"] == "best" else history.rows[-1]
     assert judged is not None
     metrics = {name: judged[name] for name in ("epoch", "validation_absolute_regret", "validation_ratio_of_sums")}

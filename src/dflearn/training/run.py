@@ -17,7 +17,6 @@ from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionEr
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import predict
-from dflearn.program import Program
 from dflearn.reading import UNREADABLE
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
@@ -60,9 +59,7 @@ class FitOptions:
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
-            raise OptionError(
-                f"need epochs >= 0, batch_size >= 1, lr > 0; got {self.epochs}, {self.batch_size}, {self.lr}"
-            )
+            raise OptionError(f"epochs >= 0, batch_size >= 1, lr > 0; got {self.epochs}, {self.batch_size}, {self.lr}")
         if self.early_stopping is not None and self.early_stopping < 1:
             raise OptionError(f"early_stopping is a number of epochs, at least 1; got {self.early_stopping}")
         if self.keep not in ("last", "best"):
@@ -106,7 +103,8 @@ class Run:
             raise OptionError("values of different losses cannot be compared: pass `problem`, so that regret is")
         if validation is None and (settings.early_stopping or settings.keep == "best"):
             raise OptionError("early_stopping and keep='best' choose by validation data: pass `validation`")
-        self.device = as_device(device) if device is not None else _device_of(model)
+        first = next(model.parameters(), torch.zeros(0))
+        self.device = first.device if device is None else as_device(device)
         self.model, self.losses = model.to(self.device), nn.ModuleList(losses).to(self.device)
         self.train = train.to(self.device)
         self.rows = counted_rows(self.train)
@@ -141,11 +139,9 @@ class Run:
 
     @property
     def loss(self) -> Loss:
-        """The loss of this phase."""
         return cast(Loss, self.losses[self.phase])
 
     def note(self, text: str) -> None:
-        """Say it to the reader of the run: in the history, and as a warning."""
         self.history.note(text)
 
     @property
@@ -167,8 +163,6 @@ class Run:
             self.history.start = {"epoch": 0, **self.validation(self.model)}
             self.best_weights = copy_weights(self.model)
 
-    # -- one epoch ----------------------------------------------------------------------------------------------
-
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
@@ -186,7 +180,7 @@ class Run:
         self._ahead: Batch | None = None  # the next one, gathered before its step
         for step, index in enumerate(steps, 1):
             begun = perf_counter()
-            batch = self._next_batch()
+            batch, self._ahead = self._ahead or next(self._batches), None
             seconds["predict"] += perf_counter() - begun
             try:
                 value, weight, gradient = self._step_without_failed(index, batch, step, seconds, failed)
@@ -205,6 +199,7 @@ class Run:
                 f"lower lr (now {self.settings.lr:g}), or scale the costs. The model holds the last weights that were finite."
             )
         self.epoch += 1
+        skipped = {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
         return {
             "epoch": self.epoch,
             **({"phase": self.phase + 1} if len(self.losses) > 1 else {}),
@@ -214,22 +209,13 @@ class Run:
             "seconds": sum(seconds.values()),
             **{f"seconds_{name}": spent for name, spent in seconds.items()},
             "seconds_validation": 0.0,
-            **self._failures(failed),
+            **(skipped if failed else {}),
         }
-
-    def _failures(self, failed: list[int]) -> dict[str, Any]:
-        """What the epoch's row says of instances that the layer could not solve; nothing where there are none."""
-        if not failed:
-            return {}
-        return {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
 
     def _step_without_failed(
         self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float], failed: list[int]
     ) -> tuple[float, float, float]:
-        """A step in which instances that the layer cannot solve have no weight, as long as they are few in this epoch.
-
-        Their places are added to `failed`.
-        """
+        """A step without the few instances that the layer cannot solve; their places are added to `failed`."""
         try:
             return self._step(index, batch, step, seconds)
         except SolverError as error:
@@ -272,11 +258,6 @@ class Run:
         seconds["backward"] += perf_counter() - evaluated
         weight = index.shape[0] if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
-
-    def _next_batch(self) -> Batch:
-        """The epoch's next batch, which may have been gathered already."""
-        batch, self._ahead = self._ahead, None
-        return next(self._batches) if batch is None else batch
 
     def _fit_epsilon(self, gradient: float) -> None:
         """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""
@@ -330,13 +311,12 @@ class Run:
                     f"proportion to the data: lower lr (now {self.settings.lr:g}), or scale features and costs"
                 )
 
-    # -- checkpoints --------------------------------------------------------------------------------------------
-
     @cached_property
     def config(self) -> dict[str, Any]:
         """All that must be the same for a run to go on from a checkpoint."""
         numbers = {name: value for name, value in asdict(self.settings).items() if name != "epochs"}
-        judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.identity
+        judge = None if self.validation is None else self.validation.solver
+        programs = [*(layer.program for _, layer in self._layers()), None if judge is None else judge.program]
         return {
             **numbers,
             "model": files.describe(self.model),
@@ -347,21 +327,15 @@ class Run:
             "scheduler": type(self.scheduler).__name__,
             "train": files.fingerprint(self.train),
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
-            "problem": judge,
-            "programs": [None if program is None else program.fingerprint for program in self._programs()],
+            "problem": None if judge is None else judge.identity,
+            "programs": [None if program is None else program.fingerprint for program in programs],
             "loss_parts": [part for module in self.losses.modules() for part in files.parts_of(module)],
             "schedule": None if self.scheduler is None else files.plain_numbers(self.scheduler.state_dict()),
         }
 
-    def _programs(self) -> list[Program | None]:
-        """The programs behind the layers of the losses, and the one that judges."""
-        layers = [module.program for module in self.losses.modules() if isinstance(module, Layer)]
-        judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.program
-        return [*layers, judge]
-
     def save(self, path: str | os.PathLike[str], callbacks: dict[str, Any]) -> None:
         """Write a checkpoint, the states of the callbacks in it."""
-        history = self.history
+        history, cuda = self.history, [torch.cuda.get_rng_state(device) for device in self.cuda_devices]
         files.save(
             path,
             {
@@ -370,26 +344,19 @@ class Run:
                 "phase": [self.phase, self.begun],
                 "model": self.model.state_dict(),
                 "loss": self.losses.state_dict(),
-                "annealed": {name: files.annealed(layer) for name, layer in self._layers()},
+                "annealed": {name: {one: getattr(own, one) for one in own.annealed} for name, own in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
                 "best_weights": self.best_weights,
                 "history": {"start": history.start, "rows": history.rows, "stopped": history.stopped},
                 "callbacks": callbacks,
-                "generators": [
-                    self.generator.get_state(),
-                    torch.get_rng_state(),
-                    *(torch.cuda.get_rng_state(device) for device in self.cuda_devices),
-                ],
+                "generators": [self.generator.get_state(), torch.get_rng_state(), *cuda],
             },
         )
 
     def resume(self, path: str | os.PathLike[str], scheduled: Collection[str]) -> dict[str, Any]:
-        """Go on from the checkpoint, if there is one; the states of callbacks that it holds.
-
-        scheduled: names of numbers of layers that callbacks set, in which the loss may differ from that of the checkpoint.
-        """
+        """Go on from the checkpoint, if there is one, up to `scheduled` numbers of layers; the states of callbacks in it."""
         content = files.load(path, self.config, scheduled)
         if content is None:
             return {}
@@ -405,9 +372,7 @@ class Run:
     def _go_back(self, path: str | os.PathLike[str], content: dict[str, Any]) -> None:
         """Take the state of the run from what a checkpoint holds."""
         if content["epoch"] > self.settings.epochs:
-            raise CheckpointError(
-                f"{path} has {content['epoch']} epochs, more than the {self.settings.epochs} asked for"
-            )
+            raise CheckpointError(f"{path} has {content['epoch']} epochs, more than these {self.settings.epochs}")
         self.epoch = content["epoch"]
         phase, begun = content["phase"]
         if phase:
@@ -436,9 +401,7 @@ class Run:
         if not isinstance(self.epoch, int) or not isinstance(self.history.stopped, str | None):
             raise CheckpointError(f"{path} does not say how far its run came; delete it to start afresh")
         if self.history.stopped == "callback" and self.epoch < self.settings.epochs:
-            self.note(
-                f"a callback ended this run after epoch {self.epoch}, so it is not trained on: to go on, name another file"
-            )
+            self.note(f"a callback ended this run after epoch {self.epoch}: to go on, name another file")
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)
@@ -447,8 +410,3 @@ class Run:
 
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.losses.named_modules() if isinstance(part, Layer)]
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device

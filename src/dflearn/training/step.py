@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from dflearn.data import Batch, Data, DecisionDataset, as_dataset
 from dflearn.errors import DataError, DflearnError, DivergenceError, OptionError, SolverError
@@ -66,8 +68,7 @@ def diagnose(
         what = "the gradient is not finite, though the loss is"
         why = "The layer's or the model's derivative fails here: smooth more (a larger mu or sigma), or lower lr."
     return DivergenceError(
-        f"epoch {epoch}, step {step}: {what}. Instances: {ids_of(batch, bad)}. {why} "
-        "The model holds the last weights that were finite."
+        f"epoch {epoch}, step {step}: {what}. Instances: {ids_of(batch, bad)}. {why} The model holds its last finite weights."
     )
 
 
@@ -147,10 +148,7 @@ def measure(
     step: int,
     parameters: Sequence[Tensor] | None = None,
 ) -> tuple[float, float]:
-    """Mean loss and norm of the gradient, after the backward pass; an error where they are not finite.
-
-    So a step that is not finite is never taken. parameters: those of the model that are trained, where they are at hand.
-    """
+    """Mean loss and norm of the gradient (of `parameters`, default: all); an error, before the step, if they are not finite."""
     if parameters is None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -198,15 +196,9 @@ class Starts:
         self.rows[index.to(start.device, non_blocking=True)] = start.detach()
 
 
-# -- what `fit` is called with --------------------------------------------------------------------------------------------
-
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
-MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-OPTIMIZERS: dict[str, MakeOptimizer] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
+MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
+OPTIMIZERS: dict[str, MakeOptimizer] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 AnyLoss = Loss | Callable[[Tensor, Batch], Tensor]
 
@@ -265,8 +257,7 @@ def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = "a class: make one" if isinstance(model, type) else f"a {type(model).__name__}: write it as a module"
         raise OptionError(
-            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: "
-            "dflearn.models.Linear(features, costs)"
+            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: dflearn.models.Linear"
         )
 
 
@@ -285,9 +276,7 @@ def check_parts(
     return losses, train
 
 
-def make_optimizer(
-    optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
-) -> torch.optim.Optimizer:
+def make_optimizer(optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     """The optimizer of this name, or what the callable makes of `(parameters, lr=lr)`."""
     if isinstance(optimizer, torch.optim.Optimizer):
         name = type(optimizer).__name__
@@ -295,13 +284,11 @@ def make_optimizer(
             f"optimizer is a finished {name}, and it is made here, for the model's parameters: pass the class, "
             f"optimizer=torch.optim.{name}, or a function, optimizer=lambda parameters, lr: {name}(parameters, lr=lr, …)"
         )
-    named = isinstance(optimizer, str) and optimizer in OPTIMIZERS
-    if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
-        optimizer = OPTIMIZERS[optimizer]
+    named = isinstance(optimizer, str)
+    optimizer = OPTIMIZERS.get(optimizer, optimizer) if isinstance(optimizer, str) else optimizer
     if not callable(optimizer):
         raise OptionError(
-            f"optimizer is one of {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got "
-            f"{optimizer!r}"
+            f"optimizer is {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got {optimizer!r}"
         )
     trained = list(parameters)
     if not trained:
@@ -309,13 +296,11 @@ def make_optimizer(
     return optimizer(trained, lr=lr, **({"fused": True} if named else {}))  # one kernel for all parameters
 
 
-def make_scheduler(
-    scheduler: MakeScheduler | None, optimizer: torch.optim.Optimizer
-) -> torch.optim.lr_scheduler.LRScheduler | None:
+def make_scheduler(scheduler: MakeScheduler | None, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
     """What the function makes of the optimizer."""
     if scheduler is None:
         return None
-    if isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler) or not callable(scheduler):
+    if isinstance(scheduler, LRScheduler) or not callable(scheduler):
         raise OptionError(
             f"scheduler is a function optimizer → scheduler, since the optimizer is made here; got a "
             f"{type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"

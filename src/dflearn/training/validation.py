@@ -73,10 +73,8 @@ class History:
         cells = [[row[name] for name in columns] for row in self.rows if row["epoch"] in shown]
         marked = [[*row, "best" if row[0] == chosen else ""] for row in cells]
         seconds = sum(row["seconds"] for row in self.rows) + self.seconds_compile
-        said = [
-            f"{last} epochs in {seconds:.3g} s",
-            *([f"ended by {self.stopped}"] if self.stopped not in ("", "epochs") else []),
-        ]
+        said = [f"{last} epochs in {seconds:.3g} s"]
+        said += [f"ended by {self.stopped}"] if self.stopped not in ("", "epochs") else []
         said += [] if chosen is None else [f"best epoch {chosen}"]
         said += [f"note 1 of {len(self.notes)}: {self.notes[0]}"] if self.notes else []
         return tabulate(marked, [*columns.values(), ""], tablefmt="plain", floatfmt=".4g") + "\n" + "; ".join(said)
@@ -116,10 +114,8 @@ class Validation:
 
     def __init__(self, data: DecisionDataset, loss: Loss, problem: Decided | None) -> None:
         self.data, self.loss = data, loss
-        self.solver: Solver | None = None
-        if problem is not None:
-            costs = None if data.costs is None else data.costs.shape[1]
-            self.solver = DecisionTask.of(problem, costs).solver
+        costs = None if data.costs is None else data.costs.shape[1]
+        self.solver = None if problem is None else DecisionTask.of(problem, costs).solver
         self.monitored = "validation_loss" if self.solver is None else "validation_absolute_regret"
         self._note, self._noted = "", False
         if not len(data):
@@ -131,10 +127,7 @@ class Validation:
         """w* in float64 `(count, n)`: the data's decisions, or the solver's where there are none or they are not feasible."""
         data = self.data.batch()
         if data.costs is None:
-            raise DataError(
-                "the validation regret needs true costs, and the validation set holds none; "
-                "without `problem` a run is judged by its loss"
-            )
+            raise DataError("the validation regret needs true costs; without `problem` a run is judged by its loss")
         if self.data.decisions is not None:
             labels = self.data.decisions.double()
             program = solver.program
@@ -169,7 +162,9 @@ class Validation:
         data have weights, each instance counts as often as it weighs.
         """
         if self.solver is None:
-            value = self._losses(*self._predicted(model, rows))
+            state, parts = self.loss.state_dict(), zip(*self._predicted(model, rows), strict=True)
+            value = torch.cat([self.loss(y, batch) for y, batch in parts]).double()
+            self.loss.load_state_dict(state)
             return self._counted(rows, value, torch.zeros_like(value))
         regret, optimum = self.regrets(model, rows)
         negative = regret < -GAP * optimum.abs().mean()
@@ -209,12 +204,6 @@ class Validation:
             return {"validation_loss": mean}
         return {"validation_absolute_regret": mean, "validation_ratio_of_sums": (total / optimum).item()}
 
-    def _losses(self, predicted: tuple[Tensor, ...], chunks: list[Batch]) -> Tensor:
-        state = self.loss.state_dict()
-        value = torch.cat([self.loss(y, batch) for y, batch in zip(predicted, chunks, strict=True)])
-        self.loss.load_state_dict(state)
-        return value.double()
-
 
 ROWS = 2  # instances that are tried: enough for most kernels to be compiled
 
@@ -226,10 +215,9 @@ def rows_to_try(loss: Loss, batch_size: int, count: int) -> Tensor:
 
 
 def prepare(model: nn.Module, loss: Loss, batch: Batch, validation: Validation | None = None) -> float:
-    """Go once forward and back through the layers of the loss, and once through the solver that judges; the seconds it took.
+    """Go once forward and backward through the layers, and through the solver that judges; the seconds it took.
 
-    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed: not a weight, not a draw of
-    noise, not a pool. An error is left to training, which says where it happened.
+    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed. Training raises errors.
     """
     begun = perf_counter()
     state = loss.state_dict()

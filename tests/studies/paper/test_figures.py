@@ -14,22 +14,13 @@ import pytest
 
 from dflearn.cli import application
 from dflearn.errors import DataError, OptionError
-from dflearn.studies.paper.figures import (
-    COMPUTED,
-    FIGURES,
-    FROM_RECORDS,
-    make_figure,
-    sampled,
-    small,
-)
+from dflearn.studies.paper.figures import COMPUTED, FIGURES, FROM_RECORDS, make_figure, sampled, small
 from dflearn.studies.paper.published import published_rows
 from dflearn.studies.paper.tables import published_regrets
 from dflearn.studies.store import Store
 from support.study_records import record, study
 
 ROOT = Path(__file__).parents[3]
-
-# -- one dimension --------------------------------------------------------------------------------------------------
 
 
 def test_one_dimension_has_the_closed_form_values() -> None:
@@ -57,9 +48,6 @@ def test_smoothed_sce_is_neither_convex_nor_nonnegative() -> None:
     np.testing.assert_allclose(small.losses(np.array([-5.0]), true=-4.0)["smoothed SCE"], -1 / 6, atol=1e-9)
 
 
-# -- gradients ------------------------------------------------------------------------------------------------------
-
-
 def simplex_projection(v: np.ndarray) -> np.ndarray:
     """The nearest point with Σ w = 1, w ≥ 0, by sorting."""
     falling = np.sort(v)[::-1]
@@ -78,9 +66,6 @@ def test_manhattan_distances(mu: float, published: float, items: int) -> None:
     assert squared["distance"] == pytest.approx(2 * (1 - w[-1]), abs=1e-8)
 
 
-# -- two items ------------------------------------------------------------------------------------------------------
-
-
 def test_two_items() -> None:
     assert small.regret_of(small.PRINTED_START) == pytest.approx(0)
     assert small.regret_of(small.START) == pytest.approx(0.4)
@@ -94,9 +79,6 @@ def test_two_items() -> None:
     assert paths["smoothed SCE"]["regrets"][-1] == pytest.approx(0)
     ahead = {name: path["predictions"][-1] @ [1, -1] for name, path in paths.items()}
     assert 0 < ahead["SCE"] < 2 * small.STEP < small.WEAK < ahead["smoothed SCE"]
-
-
-# -- geometry -------------------------------------------------------------------------------------------------------
 
 
 def nearest_in_polygon(vertices: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -120,9 +102,6 @@ def test_geometry(mu: float) -> None:
     np.testing.assert_allclose(smoothed, expected, atol=1e-8)
 
 
-# -- CaVE -----------------------------------------------------------------------------------------------------------
-
-
 def test_cave_counter_example() -> None:
     angles = np.arange(-177.5, 180, 5.0)
     x, y = np.cos(np.deg2rad(angles)), np.sin(np.deg2rad(angles))
@@ -137,9 +116,6 @@ def test_cave_counter_example() -> None:
     missed = (x > 0) & (y > 0) & (y < x)
     assert (values["CaVE loss"][missed] > 0).all()
     np.testing.assert_allclose(values["relaxed"][missed], np.tile([1, 2 / 3], (missed.sum(), 1)), atol=1e-9)
-
-
-# -- the generalization bound ---------------------------------------------------------------------------------------
 
 
 def test_complexity_against_all_samples_and_signs() -> None:
@@ -174,9 +150,6 @@ def test_bound_holds() -> None:
     assert np.quantile(gaps[0], 0.95) > 0.05
 
 
-# -- from records ---------------------------------------------------------------------------------------------------
-
-
 def test_published_rows_compare_in_the_paper_s_settings_only() -> None:
     one = record("SP-5", "MSE", 1, 0.2, 1.0)
     short = replace(one, config=replace(one.config, settings=replace(one.config.settings, epochs=3)))
@@ -201,17 +174,12 @@ def test_figures_from_records_show_the_records(name: str) -> None:
         make_figure(name, records=[record("SP-5", "other", 1, 0.1, 1.0)])
 
 
-# -- files ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", COMPUTED)
 def test_every_computed_figure_is_written(name: str, tmp_path: Path) -> None:
     made = make_figure(name, quick=name in ("gradients", "generalization"))
     if name not in ("gradients", "generalization"):
         document = " ".join((ROOT / "docs" / "notes" / "figures.md").read_text(encoding="utf-8").split())
-        assert all(finding in document for finding in made.findings), (
-            "docs/notes/figures.md says what the command prints"
-        )
+        assert all(finding in document for finding in made.findings), "figures.md says what the command prints"
     png, svg, table = made.write(tmp_path / "new")
     assert (png.name, svg.name, table.name) == (f"{name}.png", f"{name}.svg", f"{name}.csv")
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -221,9 +189,6 @@ def test_every_computed_figure_is_written(name: str, tmp_path: Path) -> None:
     assert list(rows[0]) == list(made.rows[0])
     assert made.findings
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(p.name for p in (png, svg, table))
-
-
-# -- the command ----------------------------------------------------------------------------------------------------
 
 
 def run(*arguments: str) -> None:

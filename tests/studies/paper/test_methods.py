@@ -16,7 +16,7 @@ from dflearn.models import Linear, Scaled
 from dflearn.problems import problem_named
 from dflearn.studies.config import Settings, resolve
 from dflearn.studies.methods import Prepared, RunContext, method_named, method_names
-from dflearn.studies.paper.methods import SCALED, cvx_tau, dys_in_code, dys_printed
+from dflearn.studies.paper.methods import SCALED
 from dflearn.studies.run import run
 from dflearn.training import fit
 from support.study_records import TINY, tiny
@@ -127,18 +127,3 @@ def test_labels_that_do_not_exist() -> None:
     for method, known in (("SCE^DYS", "'exact' or 'relaxed'"), ("SCE^CVX", "'exact' or 'relaxed' or 'smoothed'")):
         with pytest.raises(OptionError, match=f"labels are {known} for this method, got 'none'"):
             run(resolve("SP-3", method, 1, SMALLEST, {"labels": "none"}))
-
-
-def test_hyperparameters_are_the_published_ones() -> None:
-    assert dys_in_code("SP-15", "SCE") == {"tau": 1.0, "alpha": 0.01, "iterations": 100}
-    assert dys_in_code("SP-15", "Regret")["tau"] == dys_printed("SP-15")["tau"] == 0.0
-    assert dys_in_code("SP-5", "SPO+")["tau"] == 1.0
-    assert dys_in_code("SP-5", "SCE")["tau"] == 0.0
-    alphas = [dys_in_code("KP-100", loss)["alpha"] for loss in ("Regret", "SqDE", "SPO+", "SCE")]
-    assert alphas == [0.01, 0.1, 0.1, 0.01]
-    taus = {name: dys_printed(name)["tau"] for name in ("SP-10", "SP-25", "KP-100", "KP-200", "KP-500", "CFL-250")}
-    assert taus == {"SP-10": 1.0, "SP-25": 0.0, "KP-100": 1.0, "KP-200": 0.0, "KP-500": 0.0, "CFL-250": 0.1}
-    exact = {name: (cvx_tau(name, "SCE"), cvx_tau(name, "SPO+")) for name in ("SP-5", "SP-10", "KP-100", "KP-200")}
-    assert exact == {"SP-5": (1.0, 0.1), "SP-10": (0.1, 0.01), "KP-100": (1.0, 0.01), "KP-200": (1.0, 0.1)}
-    facilities = [cvx_tau(name, loss) for name in ("CFL-50", "CFL-100") for loss in ("Regret", "SPO+")]
-    assert facilities == [1.0, 0.1, 10.0, 10.0]

@@ -11,12 +11,7 @@ from dflearn.studies.config import RunConfig, Settings, resolve
 from dflearn.studies.driver import Costs, makespan
 from dflearn.studies.methods import method_named
 from dflearn.studies.paper.published import methods_of, problems_of, published_costs, published_rows
-from dflearn.studies.paper.tables import (
-    SUMMARY_HEADER,
-    agreement,
-    rows_of,
-    summary_cells,
-)
+from dflearn.studies.paper.tables import SUMMARY_HEADER, agreement, rows_of, summary_cells
 from dflearn.studies.record import Record
 from support.study_records import made_up
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from dflearn.data import Batch
@@ -43,8 +43,7 @@ class _Published(Layer):
 
     Attributes:
         extended: the program whose inequalities are C w ≤ d, and whose variables have no bounds.
-        width: variables, slacks of inequalities and slacks of upper bounds.
-        rho: the regularization of z; τ is that of P₂z.
+        width: variables and slacks.
     """
 
     program: Program
@@ -125,35 +124,6 @@ class _Published(Layer):
         """c `(count, n)` → w `(count, n)`, differentiable. sides: of `extended`."""
 
 
-class DenseRows(nn.Module):
-    """The rows M (w, s) = r as dense matrices, with the pseudo-inverse of M."""
-
-    V: Tensor
-    inverse_values: Tensor
-    U: Tensor
-    matrix: Tensor
-
-    def __init__(self, program: Program, dtype: torch.dtype) -> None:
-        super().__init__()
-        rows = sp.block_array([[program.G, sp.eye_array(program.G.shape[0])], [program.A, None]])
-        matrix = torch.tensor(rows.toarray(), dtype=dtype)
-        U, values, V = torch.linalg.svd(matrix, full_matrices=False)
-        kept = values > SMALLEST_SINGULAR_VALUE
-        parts = {"matrix": matrix.T, "U": U[:, kept].contiguous(), "inverse_values": 1 / values[kept]}
-        for key, value in {**parts, "V": V[kept].contiguous()}.items():
-            self.register_buffer(key, value, persistent=False)
-
-    def right_hand_side(self, sides: Sides) -> Tensor:
-        """r, `(count or 1, rows)`."""
-        h, b = sides.lines("h"), sides.lines("b")
-        parts = [np.broadcast_to(part, (max(len(h), len(b)), part.shape[1])) for part in (h, b)]
-        return torch.tensor(np.hstack(parts)).to(self.matrix)
-
-    def project(self, z: Tensor, right: Tensor) -> Tensor:
-        """P₁(z) = z − V Σ⁻¹ Uᵀ (M z − r), z `(count, n + slacks)`."""
-        return z - ((z @ self.matrix - right) @ self.U * self.inverse_values) @ self.V
-
-
 class AsPublished(_Published):
     """DYS-Net as in the paper's code; autograd through all iterations.
 
@@ -173,9 +143,21 @@ class AsPublished(_Published):
         dtype: of the computation; the authors' code has float32.
     """
 
+    matrix: Tensor  # Mᵀ = V Σ Uᵀ, of the rows M (w, s) = r
+    U: Tensor
+    inverse_values: Tensor
+    V: Tensor
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.rows = DenseRows(self.extended, self.dtype)
+        G, A = self.extended.G, self.extended.A
+        rows = sp.block_array([[G, sp.eye_array(G.shape[0])], [A, None]])
+        matrix = torch.tensor(rows.toarray(), dtype=self.dtype)
+        U, values, V = torch.linalg.svd(matrix, full_matrices=False)
+        kept = values > SMALLEST_SINGULAR_VALUE
+        parts = {"matrix": matrix.T, "U": U[:, kept].contiguous(), "inverse_values": 1 / values[kept]}
+        for key, value in {**parts, "V": V[kept].contiguous()}.items():
+            self.register_buffer(key, value, persistent=False)
 
     def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
         step, z = self._iteration(costs, sides), self.draw(len(costs)).to(costs)
@@ -184,14 +166,16 @@ class AsPublished(_Published):
         return z.clamp(min=0)[:, : self.program.n]
 
     def _iteration(self, costs: Tensor, sides: Sides) -> Callable[[Tensor, float], Tensor]:
-        """(z, α_i) → the next z."""
-        right = self.rows.right_hand_side(sides)
+        """(z, α_i) → the next z, where P₁(v) = v − V Σ⁻¹ Uᵀ (M v − r)."""
+        h, b = sides.lines("h"), sides.lines("b")
+        both = [np.broadcast_to(part, (max(len(h), len(b)), part.shape[1])) for part in (h, b)]
+        right = torch.tensor(np.hstack(both)).to(self.matrix)
         c = torch.nn.functional.pad(costs, (0, self.width - self.program.n))
 
         def step(z: Tensor, alpha: float) -> Tensor:
             x = z.clamp(min=0)
-            slope = c + self.rho * z
-            return z - x + self.rows.project((2 - self.tau * alpha) * x - z - alpha * slope, right)
+            v = (2 - self.tau * alpha) * x - z - alpha * (c + self.rho * z)
+            return z - x + v - ((v @ self.matrix - right) @ self.U * self.inverse_values) @ self.V
 
         return step
 
@@ -265,13 +249,10 @@ KEPT = 1024  # decisions whose problems are kept: more than the paper's training
 
 
 class CaVEAsPublished(Loss):
-    """1 − cos(v, p),   v = −(S ŷ + d),   p = Nᵀλ after a few steps of Clarabel towards min over λ ≥ 0 of ‖v − Nᵀλ‖².
+    """1 − cos(v, p),   v = −(S ŷ + d),   p = Nᵀλ after `iterations` of Clarabel towards min over λ ≥ 0 of ‖v − Nᵀλ‖².
 
     The rows of N bind at w*: inequalities, equalities in both directions, −e_j where w*_j = 0, e_j where w*_j = 1. For programs
     with variables between 0 and 1, as in the paper.
-
-    Args:
-        iterations: at most so many steps.
     """
 
     needs: tuple[Field, ...] = ("decisions",)

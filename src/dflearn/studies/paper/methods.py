@@ -37,8 +37,6 @@ SCALED = ("MSE", "SPO+^relax", "PFY", "SCE^DYS unrolled", "SCE^smoothed", "sSPO+
 ROWS_AT_A_TIME = 256  # instances in a batch of smoothed labels
 AUTHORS = "DYS-Net as in the authors' code"
 
-# -- hyperparameters --------------------------------------------------------------------------------------------------
-
 ITERATIONS = 100  # of DYS-Net, in text and code
 ALPHA = 0.01
 
@@ -59,12 +57,10 @@ CVX_TAU_SQDE = {"KP-400": 0.1}  # the one place where SqDE has a value of its ow
 
 
 def dys_printed(problem: str) -> dict[str, Plain]:
-    """τ, α and the iterations as the text prints them."""
     return {"tau": PRINTED_TAU.get(problem, 0.0), "alpha": ALPHA, "iterations": ITERATIONS}
 
 
 def dys_in_code(problem: str, loss: str) -> dict[str, Plain]:
-    """τ, α and the iterations of the code."""
     other = {"tau": CODE_TAU.get((problem, loss)), "alpha": CODE_ALPHA.get((problem, loss))}
     return dys_printed(problem) | {name: value for name, value in other.items() if value is not None}
 
@@ -90,9 +86,6 @@ def _cvx_parameters(loss: str, problem: str) -> dict[str, Plain]:
 
 def _our_parameters(gradient: str, problem: str) -> dict[str, Plain]:
     return {**dys_printed(problem), "gradient": gradient}
-
-
-# -- losses and training data -----------------------------------------------------------------------------------------
 
 
 class PredictedPart(Layer):

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from dflearn.errors import OptionError
 from dflearn.problems import PROBLEMS
+from dflearn.studies.builtin import THROUGH_LAYERS
 from dflearn.studies.driver import Prior
 from dflearn.studies.methods import method_named
 from dflearn.studies.paper.methods import SCALED, dys_in_code, dys_printed
@@ -29,12 +30,11 @@ class PublishedRow:
 def published_rows() -> dict[tuple[str, str], PublishedRow]:
     """Every row of the paper's tables by problem and method."""
     text = (files("dflearn.studies.paper") / "published_results.csv").read_text()
-    found = {}
+    found = []
     for row in csv.DictReader(text.splitlines()):
-        name, method = f"{row['problem']}-{row['size']}", row["method"]
-        regret, seconds = row["normalized_regret_as_published"], row["seconds_per_epoch_i7_13800H"]
-        found[name, method] = PublishedRow(name, method, float(regret), float(seconds))
-    return found
+        numbers = float(row["normalized_regret_as_published"]), float(row["seconds_per_epoch_i7_13800H"])
+        found.append(PublishedRow(f"{row['problem']}-{row['size']}", row["method"], *numbers))
+    return {(row.problem, row.method): row for row in found}
 
 
 # Rough guesses where nothing was measured: seconds of an exact solve of one instance by the problem's own solver.
@@ -60,9 +60,8 @@ def problems_of(table: str, sizes: Iterable[int] = ()) -> list[str]:
 
 
 # Our rows beside the published ones of every problem, in the order of the tables.
-_LAYERED = ("Regret", "SqDE", "SPO+", "SCE")
 _OWN = ["CaVE clean", "CaVE exact", "SCE^relax", "SCE^smoothed", "sSPO+"]
-_OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in _LAYERED]
+_OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in THROUGH_LAYERS]
 _OWN += [f"{method} scaled" for method in SCALED]
 
 
@@ -72,7 +71,7 @@ def methods_of(problem: str) -> list[str]:
     # SPO+^relax of facility location already is HiGHS with warm starts: we have no faster solver for it.
     timed = ["SPO+^relax cold"] + ([] if problem.startswith("CFL") else ["SPO+^relax warm"])
     integer = [] if problem.startswith("SP") else ["PFY^relax", "SCE^ILP"]
-    printed = [f"{loss}^DYS printed" for loss in _LAYERED if dys_printed(problem) != dys_in_code(problem, loss)]
+    printed = [f"{loss}^DYS printed" for loss in THROUGH_LAYERS if dys_printed(problem) != dys_in_code(problem, loss)]
     return [*published, *timed, *printed, *integer, *_OWN]
 
 

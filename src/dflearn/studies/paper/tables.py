@@ -13,7 +13,7 @@ from dflearn.report.render import with_deviation
 from dflearn.studies.config import Settings
 from dflearn.studies.paper.published import PublishedRow, published_rows
 from dflearn.studies.record import Record
-from dflearn.studies.summary import MethodSummary, summarize
+from dflearn.studies.summary import MethodSummary, deviation_of, summarize
 
 STYLE = "published_style"  # the regret that the published tables print
 HEADER = (
@@ -50,16 +50,11 @@ def published_regrets(records: Iterable[Record], metric: str) -> dict[tuple[str,
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one problem beside its published row, if it has one.
-
-    Attributes:
-        summary: of our runs; its `regret` is in the published style.
-        rank, published_rank: among the methods with a published row on this problem; ties share the mean of their places.
-    """
+    """One method on one problem, in the published style, beside its published row, if it has one."""
 
     summary: MethodSummary
     published: PublishedRow | None
-    rank: float | None = None
+    rank: float | None = None  # of the methods with a published row; ties share the mean of their places
     published_rank: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +73,6 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published value, in the published style."""
         return None if self.published is None else self.summary.regret - self.published.regret
 
 
@@ -102,7 +96,7 @@ def cells(row: Row) -> list[str]:
         "" if published is None else f"{published.regret:.2f}",
         with_deviation(summary.regret, summary.deviation, count),
         "" if row.difference is None else f"{row.difference:+.3f}",
-        with_deviation(summary.mean_of("mean_of_ratios"), summary.deviation_of("mean_of_ratios"), count),
+        with_deviation(summary.mean_of("mean_of_ratios"), deviation_of(summary.values("mean_of_ratios")), count),
         f"{summary.seconds:.3g}",
         "" if published is None else f"{published.seconds:.2f}",
         "" if row.rank is None else f"{row.rank:g}",
@@ -126,7 +120,6 @@ def summary_cells(problem: str, rows: Sequence[Row], published: int) -> list[str
 
 
 def judges(rows: Sequence[Row]) -> str:
-    """The exact solvers that judged these rows."""
     return ", ".join(sorted({" ".join(r.solver.split()[:2]) for row in rows for r in row.summary.records}))
 
 
@@ -136,16 +129,11 @@ def seed_counts(rows: Sequence[Row]) -> str:
     return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
-# -- the agreement of rankings ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Agreement:
     """The agreement of two rankings; the coefficients are `None` for fewer than two methods, or if all are tied.
 
-    Attributes:
-        ordered_alike, ordered: pairs of methods that both order the same way, of those that the published table orders.
-        reversed_pairs: the others of these.
+    ordered_alike, reversed_pairs: of the pairs that the published table orders.
     """
 
     methods: int

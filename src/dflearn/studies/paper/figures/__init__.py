@@ -45,14 +45,7 @@ FIGURES = COMPUTED | FROM_RECORDS
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, the numbers behind it, and the sentences that state them.
-
-    Attributes:
-        name: on the command line, and of the files.
-        rows: the numbers, one mapping per row, all with the same keys.
-        findings: sentences that state what the numbers say.
-        table: header and rows of a short table beside the figure.
-    """
+    """A figure, the numbers behind it (rows with the same keys), and the sentences (findings) and the table that state them."""
 
     name: str
     title: str

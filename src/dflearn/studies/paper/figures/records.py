@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflearn.errors import DataError
 from dflearn.report import style
+from dflearn.studies.builtin import THROUGH_LAYERS
 from dflearn.studies.figures import name_points, trade_offs
 from dflearn.studies.paper.figures import Plot
 from dflearn.studies.paper.tables import STYLE, published_of
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SMALL = ("SP-5", "SP-10", "KP-100", "KP-200", "CFL-50", "CFL-100")
+LOSSES = tuple(THROUGH_LAYERS)  # decision losses, then surrogates
 LAYERS = {"CVX": "through the exactly smoothed problem", "DYS": "through DYS-Net"}
-LOSSES = ("Regret", "SqDE", "SPO+", "SCE")
 SOLVERS = {"ILP": "ILP", "relax": "LP", "CVX": "QP", "DYS": "DYS"}  # the first two have no gradient
 SOLVED = ("SPO+", "SCE")  # the losses that all of SOLVERS may solve in
 FINAL = (
@@ -67,9 +68,6 @@ def _compared(summaries: Sequence[MethodSummary], *groups: Sequence[str]) -> dic
     return {problem: regrets for problem, regrets in found.items() if all(regrets)}
 
 
-# -- surrogate losses against decision losses ---------------------------------------------------------------------------
-
-
 def surrogates(records: Iterable[Record], metric: str = STYLE) -> Plot:
     """Surrogate losses against decision losses, through the exactly smoothed problem and through DYS-Net."""
     methods = [f"{loss}^{layer}" for layer in LAYERS for loss in LOSSES]
@@ -106,10 +104,7 @@ def _top(summaries: Iterable[MethodSummary]) -> float:
 
 
 def _grouped_bars(axes: Axes, summaries: list[MethodSummary], methods: list[str], *, published: bool) -> None:
-    """A group of bars per problem, one bar per method in its colour, ±1 standard deviation between the seeds.
-
-    published: a dash where the paper's figure is.
-    """
+    """A group of bars per problem, ±1 standard deviation between the seeds. published: a dash at the paper's figure."""
     shown = [s for s in summaries if s.method in methods]
     problems, width = problems_of(shown), 0.8 / len(methods)
     top, dash = _top(summaries) if published else math.inf, None
@@ -129,9 +124,6 @@ def _grouped_bars(axes: Axes, summaries: list[MethodSummary], methods: list[str]
     axes.set_ylim(0, min(1.12 * axes.get_ylim()[1], top))
     names = {style.parts(method)[0]: bars[method] for method in methods if method in bars}
     axes.legend([*names.values(), *([dash] if dash else [])], [*names, *(["published"] if dash else [])], fontsize=8)
-
-
-# -- the solvers inside -----------------------------------------------------------------------------------------------
 
 
 def solvers(records: Iterable[Record], metric: str = STYLE) -> Plot:
@@ -162,12 +154,8 @@ def _draw_solvers(summaries: list[MethodSummary], metric: str) -> Figure:
         for shift, loss in zip((-0.14, 0.14), SOLVED, strict=True):
             some = [s for s in summaries if s.problem == problem and style.parts(s.method)[0] == loss]
             x = [places[style.parts(s.method)[1]] + shift for s in some]
-            look: dict[str, Any] = {
-                "fmt": "so"[loss == "SCE"],
-                "color": style.color_of(loss),
-                "capsize": 2,
-                "label": loss,
-            }
+            shape, color = "so"[loss == "SCE"], style.color_of(loss)
+            look: dict[str, Any] = {"fmt": shape, "color": color, "capsize": 2, "label": loss}
             above.errorbar(x, [s.regret for s in some], [s.deviation for s in some], **look)
             below.errorbar(x, [s.seconds for s in some], [s.seconds_deviation for s in some], **look)
         above.set_title(problem)
@@ -185,9 +173,6 @@ def _draw_solvers(summaries: list[MethodSummary], metric: str) -> Figure:
     panels[1, 0].set_ylabel("seconds per epoch")
     panels[0, 0].legend(loc="lower left")
     return figure
-
-
-# -- regret against time --------------------------------------------------------------------------------------------
 
 
 def state_of_the_art(records: Iterable[Record], metric: str = STYLE) -> Plot:

@@ -152,7 +152,6 @@ def population_losses(population: int = POPULATION, seed: int = 1) -> np.ndarray
     problem = Selection(items=CHOICES, k=1, seed=seed)
 
     def contraction(near: np.ndarray | None = None) -> np.ndarray:
-        """A linear map of norm one."""
         matrix = rng.randn(CHOICES, FEATURES) if near is None else near + 0.5 * rng.randn(CHOICES, FEATURES)
         return matrix / np.linalg.norm(matrix, 2)
 

@@ -30,14 +30,12 @@ TRIPLE = np.array([-8.0, -6.0, -4.0])  # where smoothed SCE is seen not to be co
 
 
 def on(program: Program, mu: float, y: Tensor) -> tuple[dict[str, Loss], Batch]:
-    """The losses, and the true costs y `(count, p)` with their optimal decisions."""
     exact, smoothed = Exact(HiGHS(program)), Smoothed(program, mu)
     made = (Regret(exact), Regret(smoothed), SCE(exact), SCE(smoothed), SPOPlus(exact))
     return dict(zip(LOSSES, made, strict=True)), Batch(y, y, exact(y))
 
 
 def losses(predictions: np.ndarray, true: float = TRUE, mu: float = STRENGTH) -> dict[str, np.ndarray]:
-    """Each loss at each prediction; `(count,)` each."""
     made, batch = on(Program(n=1, upper=1), mu, torch.full((len(predictions), 1), true, dtype=torch.float64))
     predicted = torch.as_tensor(predictions)[:, None]
     return {name: loss(predicted, batch).numpy() for name, loss in made.items()}
@@ -61,7 +59,6 @@ def one_dimension(quick: bool = False) -> Plot:
 
 
 def _line(name: str) -> dict[str, Any]:
-    """A loss has its colour; smoothed it is dashed."""
     return {"color": style.color_of(name.removeprefix("smoothed ")), "linestyle": "--" if "smoothed" in name else "-"}
 
 
@@ -69,9 +66,8 @@ def _line(name: str) -> dict[str, Any]:
 def _draw_losses(predictions: np.ndarray, values: dict[str, np.ndarray]) -> Figure:
     figure = style.new_figure(8.6, 3.9)
     axes = figure.add_subplot()
-    axes.axvspan(
-        predictions[0], -STRENGTH, color=style.LINE, alpha=0.5, linewidth=0, label="smoothed regret: no gradient"
-    )
+    look: dict[str, Any] = {"color": style.LINE, "alpha": 0.5, "linewidth": 0}
+    axes.axvspan(predictions[0], -STRENGTH, label="smoothed regret: no gradient", **look)
     axes.axvline(TRUE, color=style.FAINT, linewidth=1, linestyle=":", label="true y")
     for name in LOSSES:
         # The exact decision jumps at zero, so its regret and SCE do too: two pieces, not a steep line.
