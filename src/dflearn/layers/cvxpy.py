@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL, Certifier
 from dflearn.errors import MissingExtraError, OptionError
-from dflearn.layers.base import Layer, PositiveWeight, refuse_quadratic, symmetric, with_gradient
+from dflearn.layers.base import Layer, PositiveWeight, symmetric, with_gradient
 from dflearn.layers.smoothed import Smoothed
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
@@ -67,7 +67,10 @@ class CvxpySmoothed(WithoutCaches, Layer):
         solver_args: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(program.objective)
-        refuse_quadratic("CvxpySmoothed", program)
+        if program.Q is not None:
+            raise OptionError(
+                f"CvxpySmoothed takes linear objectives, and {program!r} has a quadratic one: use Smoothed"
+            )
         if regularizer not in ("squared", "norm"):
             raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         _import()
@@ -87,9 +90,8 @@ class CvxpySmoothed(WithoutCaches, Layer):
 
     def regularization(self, w: Tensor) -> Tensor:
         if self.regularizer == "squared":
-            return self.mu / 2 * w.square().sum(-1)
-        norm: Tensor = torch.linalg.vector_norm(w, dim=-1)
-        return self.mu * norm
+            return 0.5 * self.mu * w.square().sum(-1)  # type: ignore[no-any-return]
+        return self.mu * w.norm(dim=-1)  # type: ignore[no-any-return]
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch, n = y.shape[:-1], self.program.n
@@ -164,17 +166,14 @@ class CvxpySmoothed(WithoutCaches, Layer):
         with _quiet(), torch.set_grad_enabled(wanted):
             w, *multipliers = layer(leaf, *parameters, solver_args=arguments)
 
-        def backward(gradient: Tensor) -> Tensor:
+        def in_costs(gradient: Tensor) -> Tensor:
             with _quiet(), torch.enable_grad():
                 (back,) = torch.autograd.grad(w, leaf, gradient.detach(), retain_graph=True)
             return back
 
-        def double_backward(gradient: Tensor, decision: Tensor) -> Tensor:
-            return symmetric(gradient, decision, backward)
-
         rows = torch.cat([part.detach() for part in multipliers], -1) if multipliers else c.new_zeros(len(c), 0)
-        second = double_backward if self.regularizer == "squared" else NO_SECOND
-        return with_gradient(c, w.detach(), backward, second), rows.detach()
+        why = "" if self.regularizer == "squared" else NO_SECOND
+        return with_gradient(c, w.detach(), lambda v, at: symmetric(v, at, in_costs), why), rows.detach()
 
     def _compile(self, *kinds: np.ndarray) -> Any:
         """The program as a CVXPY layer (c, b, h, bounds) → (w, *multipliers), for bounds of these kinds (see `_kinds`)."""

@@ -1,10 +1,6 @@
 """The program with a logarithmic barrier, and its exact gradient: IntOpt (Mandi and Guns, 2020).
 
-    w_μ(y) = argmin over w of  obj(y, w) − μ Σ log(slack)   s.t.   A w = b
-
-over the slacks of all inequality rows and finite bounds of the relaxation: an interior point stopped at the barrier parameter μ.
-
-Newton's equations have two forms, each cheap for some programs: as many unknowns as A leaves directions free, or as there are rows.
+Newton's equations have two forms, of as many unknowns as A leaves directions free, or as there are rows:
 
     H v = t   over   A v = 0,      H = Q / μ + Σ_i ∇s_i ∇s_iᵀ / s_i²
 """
@@ -17,7 +13,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -25,10 +20,12 @@ from torch import Tensor
 from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, PositiveWeight, with_gradient
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.program.arrays import LinearMap
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
+from dflearn.solvers.structured import independent
 
 # μ of the first stage, in units of the largest cost, and what it is divided by from stage to stage.
 FIRST, FASTER = 1.0, 5.0
@@ -42,18 +39,15 @@ DEGENERATE = 1e-9  # relative to the largest: smaller singular values of the equ
 FAR = 1e3  # Newton's way from a larger point may be without end: one of least length is looked for
 
 
-class LogBarrier(Layer):
+class LogBarrier(WithoutCaches, Layer):
     """w_μ(y) = argmin obj(y, w) − μ Σ_i log s_i(w) over A w = b, with s the slacks of G w ≤ h and of finite bounds.
 
     Gradient: dw/dy = −Z (ZᵀH Z)⁻¹ Zᵀ S, where H = Q + μ Σ_i ∇s_i ∇s_iᵀ / s_i² and the columns of Z are a basis of the null space
-    of A. The objective lies above the optimum of the relaxation by at most μ times the number of slacks. Newton's
-    method, damped by its decrement (self-concordance: no step leaves the inside), at falling μ. Its equations are as many as A has
-    free directions, or as there are rows, whichever is cheaper; they are dense. Where the form by rows does not find the centre, the
-    other one is tried.
+    of A. The objective lies above the optimum of the relaxation by at most μ times the number of slacks. Newton's method, damped by
+    its decrement, at falling μ; its equations are dense, in the cheaper form, and where that does not find the centre, in the other.
 
-    The barrier is infinite at vertices, where labels are, and moves with an instance's sides: it is no part of `Solution.objective`
-    nor of `regularization`. So this layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which
-    compare Ω of the label, take `Smoothed`.
+    The barrier is infinite at vertices, where labels are: it is no part of `Solution.objective` nor of `regularization`. So this
+    layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which compare Ω of the label, take `Smoothed`.
 
     OPTIMAL: rows hold as `certify` wants, the decision is strictly inside, and Newton's decrement and every variable's reduced cost of
     the problem with its barrier, beside its terms, are at most 1e-6. The decision is then the barrier's optimum, not the program's.
@@ -76,14 +70,15 @@ class LogBarrier(Layer):
         super().__init__(program.objective)
         self.program = program.relax()
         self.mu = mu
-        self._shared: _Inside | None = None
         self._certifier = Certifier(self.program)
+
+    @cached_property
+    def _own(self) -> _Inside:
+        """A point inside the program's own sides."""
+        return _find(self.program, self.program.own_sides)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shared": None}
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch, count, n, mu = y.shape[:-1], y.shape[:-1].numel(), self.program.n, self.mu
@@ -95,7 +90,7 @@ class LogBarrier(Layer):
         fallback, found = torch.zeros(count, dtype=torch.bool), list[tuple[Tensor, Newton, _Centre]]()
         for group in groups if count else ():
             own = sides if sides.is_shared else sides.row(int(group[0]))
-            inside = self._inside(own)
+            inside = self._own if own is self.program.own_sides else _find(self.program, own)
             status[group] = int(inside.status)
             rest = group if inside.status is Status.OPTIMAL else group[:0]
             for again in (False, True):
@@ -114,7 +109,7 @@ class LogBarrier(Layer):
         failed = (status == int(Status.FAILED)).numpy()
         reason = np.where(failed, "no centre was found; if optimal decisions run off without end, there is none", "")
 
-        def way_back(gradient: Tensor) -> Tensor:
+        def backward(gradient: Tensor, _: Tensor) -> Tensor:
             g, slope = gradient.detach().double().cpu().reshape(count, n), torch.zeros(count, n).double()
             for group, newton, centre in found:  # what was solved again comes later
                 slope[group] = newton.direction(centre.factor, -g[group] / mu)[0]
@@ -122,7 +117,7 @@ class LogBarrier(Layer):
 
         why = "LogBarrier has no second derivatives: use Smoothed"
         return Solution(
-            decision=with_gradient(costs, w.reshape(*batch, n).to(y), way_back, why),
+            decision=with_gradient(costs, w.reshape(*batch, n).to(y), backward, why),
             status=status.reshape(batch),
             objective=value.reshape(batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),
@@ -138,23 +133,15 @@ class LogBarrier(Layer):
         With the prices π = μ/s of the slacks the variable's is |ρ_j| / s_j, ρ = c + Q w + Gᵀπ + π_upper − π_lower − Aᵀλ, beside its
         terms. λ is the best. By how much rounding of the slacks may change ρ_j is allowed for.
         """
-        program, free = self.program, sides.lower < sides.upper
+        program, free, each = self.program, sides.lower < sides.upper, sp.eye_array(self.program.n)
+        rows, limits = sp.vstack([program.G, -each, each]), np.concatenate([sides.h, -sides.lower, sides.upper])
+        sizes, kept = abs(rows), np.concatenate([np.full(len(sides.h), True), free, free])
         with np.errstate(all="ignore"):
-            slacks = sides.h - (program.G @ w.T).T, w - sides.lower, sides.upper - w
-            ends = (np.abs(w) + np.abs(end) for end in (sides.lower, sides.upper))
-            sizes = np.abs(sides.h) + (abs(program.G) @ np.abs(w).T).T, *ends
-            prices = [np.where(np.isinf(slack), 0.0, self.mu / slack) for slack in slacks]
-            noise = [
-                ROUNDING * np.where(pi > 0, pi * size / slack, 0.0)
-                for pi, size, slack in zip(prices, sizes, slacks, strict=True)
-            ]
-            inside = np.all(
-                [(part[:, kept] > 0).all(1) for part, kept in zip(slacks, (slice(None), free, free), strict=True)],
-                axis=0,
-            )
-            pull = c + (program.G.T @ prices[0].T).T - prices[1] + prices[2]
-            terms = np.abs(c) + (abs(program.G).T @ prices[0].T).T + prices[1] + prices[2]
-            allowed = (abs(program.G).T @ noise[0].T).T + noise[1] + noise[2]
+            slacks, terms_of_slacks = limits - (rows @ w.T).T, np.abs(limits) + (sizes @ np.abs(w).T).T
+            prices = np.where(np.isinf(slacks), 0.0, self.mu / slacks)
+            noise = ROUNDING * np.where(prices > 0, prices * terms_of_slacks / slacks, 0.0)
+            pull, terms = c + (rows.T @ prices.T).T, np.abs(c) + (sizes.T @ prices.T).T
+            inside, allowed = (slacks[:, kept] > 0).all(1), (sizes.T @ noise.T).T
         if program.Q is not None:
             pull, terms = pull + program.Q.times(w), terms + program.Q.sizes(w)
         inside &= np.isfinite(pull[:, free]).all(1) & np.isfinite(w).all(1)
@@ -166,37 +153,23 @@ class LogBarrier(Layer):
             lengths = np.linalg.norm(weighted, axis=1, keepdims=True)
             scaled = torch.from_numpy(weighted / np.where(lengths > 0, lengths, 1.0))
             wanted = torch.from_numpy(pull / np.where(terms > 0, terms, 1.0))[..., None]
-            best = (
-                torch.linalg.lstsq(scaled, wanted, driver="gelsd").solution.numpy()[..., 0]
-                if len(A)
-                else np.zeros((1, 0))
-            )
+            best = np.zeros((1, 0))
+            if len(A):
+                best = torch.linalg.lstsq(scaled, wanted, driver="gelsd").solution.numpy()[..., 0]
             prices_of_rows = best / np.where(lengths > 0, lengths, 1.0)[:, 0]
             wrong = np.maximum(np.abs(pull - prices_of_rows @ A) - allowed, 0.0)
             beside = terms + np.abs(prices_of_rows) @ np.abs(A)
             share = np.divide(wrong, beside, where=wrong > 0, out=np.zeros_like(wrong))
-            rows = self._certifier.violation(w[inside], sides)
-            worst[inside] = np.maximum(share.max(1, initial=0.0), rows)
+            worst[inside] = np.maximum(share.max(1, initial=0.0), self._certifier.violation(w[inside], sides))
         return worst
-
-    def _inside(self, sides: Sides) -> _Inside:
-        """The slacks of these sides and a point inside; remembered where they are the program's own."""
-        if sides is not self.program.own_sides:
-            return _find(self.program, sides)
-        if self._shared is None:
-            self._shared = _find(self.program, sides)
-        return self._shared
 
 
 # -- Newton's equations -----------------------------------------------------------------------------------------------
 
 
 class BarrierForm(NamedTuple):
-    """rows w ≤ limits, those of G first, then finite bounds; equal w = right, fixed variables among them. All rows are of length
-    one (a barrier moves by a constant where its rows are scaled), or zero.
-
-    below, above: which variables have a slack of their own, in the order of the rows.
-    """
+    """rows w ≤ limits, those of G first, then finite bounds; equal w = right, fixed variables among them. All rows are of length one,
+    or zero. below, above: which variables have a slack of their own, in the order of the rows."""
 
     rows: sp.csr_array
     limits: np.ndarray
@@ -267,10 +240,8 @@ class ByDirections(Newton):
 
     def factor(self, slack: Tensor, mu: Tensor) -> Tensor:
         H = (self.along.T * slack.pow(-2).unsqueeze(-2)) @ self.along
-        lower: Tensor = torch.linalg.cholesky_ex(
-            H if self.quadratic is None else H + self.quadratic / mu[:, None, None]
-        )[0]
-        return lower
+        H = H if self.quadratic is None else H + self.quadratic / mu[:, None, None]
+        return torch.linalg.cholesky_ex(H)[0]  # type: ignore[no-any-return]
 
     def direction(self, factor: Tensor, t: Tensor, w: Tensor | None = None) -> tuple[Tensor, Tensor]:
         reduced = t @ self.basis
@@ -289,20 +260,19 @@ class ByRows(Newton):
     def __init__(self, form: BarrierForm) -> None:
         super().__init__(form)
         count = form.rows.shape[0] - len(form.below) - len(form.above)
-        kept = _independent(form.equal)
-        N = sp.vstack([form.equal[kept], form.rows[:count]], format="csc")
+        kept = independent(form.equal.toarray().T, DEGENERATE)  # rows are of length one
+        N = sp.vstack([form.equal[kept], form.rows[:count]], format="csr")
         self.G, self.equal, self.right = count, len(kept), torch.as_tensor(form.right[kept])
         self.N, self.n = torch.as_tensor(N.toarray()), N.shape[1]
         self.below, self.above = torch.as_tensor(form.below), torch.as_tensor(form.above)
-        self.pairs = _pairs(N)
+        # x → N diag(x) Nᵀ, row by row.
+        self.products = LinearMap(sp.csr_array(sp.vstack([N.multiply(N[[i]]) for i in range(N.shape[0])])))
 
     def factor(self, slack: Tensor, mu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The Cholesky factor, D and E."""
         rows, below, above = slack.pow(-2).split([self.G, len(self.below), len(self.above)], -1)
         D = torch.zeros(len(slack), self.n).double().index_add(-1, self.below, below).index_add(-1, self.above, above)
-        size, (place, column, value) = len(self.N), self.pairs
-        M = torch.zeros(len(slack), size * size).double().index_add_(-1, place, value / D[:, column])
-        M = M.reshape(len(slack), size, size)
+        M = self.products(1 / D).reshape(len(slack), *(len(self.N),) * 2)
         M.diagonal(dim1=-2, dim2=-1)[:, self.equal :] += 1 / rows
         return torch.linalg.cholesky_ex(M)[0], D, rows
 
@@ -327,27 +297,6 @@ def _of_length_one(rows: sp.csr_array, right: np.ndarray) -> tuple[sp.csr_array,
     size = np.sqrt(np.asarray(rows.power(2).sum(axis=1)).reshape(-1))
     size[size == 0] = 1.0
     return sp.csr_array(sp.diags_array(1 / size) @ rows), right / size
-
-
-def _independent(rows: sp.csr_array) -> np.ndarray:
-    """Rows that span the others."""
-    if not rows.shape[0]:
-        return np.empty(0, int)
-    triangle, order = scipy.linalg.qr(rows.toarray().T, mode="r", pivoting=True)
-    size = np.abs(np.diag(triangle))
-    return np.sort(order[: int((size > DEGENERATE * max(size.max(initial=0.0), 1e-300)).sum())])
-
-
-def _pairs(N: sp.csc_array) -> tuple[Tensor, Tensor, Tensor]:
-    """N diag(x) Nᵀ as a sum: places in the matrix, row by row, the entry of x that counts there, and its weight."""
-    place, column, value = [np.empty(0, int)], [np.empty(0, int)], [np.empty(0)]
-    for j in range(N.shape[1]):
-        own = slice(N.indptr[j], N.indptr[j + 1])
-        at, entries = N.indices[own].astype(int), N.data[own]
-        place.append((at[:, None] * N.shape[0] + at).reshape(-1))
-        column.append(np.full(len(at) ** 2, j))
-        value.append(np.outer(entries, entries).reshape(-1))
-    return tuple(torch.as_tensor(np.concatenate(part)) for part in (place, column, value))  # type: ignore[return-value]
 
 
 # -- the centre -------------------------------------------------------------------------------------------------------

@@ -26,10 +26,8 @@ class NormalCone(Layer):
     """p = projection of v/‖v‖, v = −(S y + d), onto the normal cone N of the LP relaxation at a decision w*.
 
     N is spanned by the rows and bounds that bind at w*. It is never formed: p = v/‖v‖ − Proj(v/‖v‖ onto the tangent
-    cone), and that projection is a smoothed LP with zero right-hand sides, on the same kernel, in the memory of one.
-    The instance says which cone: `solve(y, layer.at(w, instance))`. p is a constant for the gradient.
-
-    `Solution.objective` is ½‖v/‖v‖ − p‖².
+    cone), and that projection is a smoothed LP with zero right-hand sides. The instance says which cone:
+    `solve(y, layer.at(w, instance))`. p is a constant for the gradient. `Solution.objective` is ½‖v/‖v‖ − p‖².
 
     Args:
         program: its relaxation's constraints are the ones that may bind.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from dflearn.data import Batch
 from dflearn.errors import OptionError, ShapeError, SolverError
 from dflearn.layers.base import Layer, raised, weight
+from dflearn.layers.perturbed import repeated
 from dflearn.layers.smoothed import Smoothed
 from dflearn.losses.base import Field, Loss, LossOutput, slope_of_optimum, with_slope
 from dflearn.program import Instance, Program
@@ -248,15 +250,12 @@ class ScoreFunction(Loss):
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shape = (*predicted.shape[:-1], self.samples, predicted.shape[-1])
         noise = torch.randn(shape, generator=self.generator, dtype=predicted.dtype).to(predicted.device)
-
-        def repeated(value: Tensor) -> Tensor:
-            return value.unsqueeze(-2).expand(*value.shape[:-1], self.samples, value.shape[-1])
-
-        instance = None if batch.instance is None else batch.instance.map(repeated)
+        each = partial(repeated, self.samples)
+        instance = None if batch.instance is None else batch.instance.map(each)
         with torch.no_grad():
             drawn = predicted.detach().unsqueeze(-2) + self.sigma * noise
             solution = self.layer.solve(drawn, instance).check()
-            cost = self._cost(solution.decision, batch, repeated(batch.require("costs")), instance).to(predicted)
+            cost = self._cost(solution.decision, batch, each(batch.require("costs")), instance).to(predicted)
             excess = (cost - cost.mean(-1, keepdim=True)) / (self.sigma * max(self.samples - 1, 1))
             slope = (excess.unsqueeze(-1) * noise).sum(-2)
             value = cost.mean(-1)

@@ -362,15 +362,15 @@ def _first_basis(solver: HiGHS) -> np.ndarray:
 def _completed(matrix: np.ndarray, basic: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A basis of the columns of `matrix` with the columns `basic` in it, and the rows that do not depend on others."""
     least = DEPENDENT * np.abs(matrix).max(initial=0.0)
-    basic = basic[_independent(matrix[:, basic], least)]
+    basic = basic[independent(matrix[:, basic], least)]
     others = np.setdiff1d(np.arange(matrix.shape[1]), basic)
     Q = np.linalg.qr(matrix[:, basic])[0]
     rest = matrix[:, others] - Q @ (Q.T @ matrix[:, others])
-    basis = np.sort(np.append(basic, others[_independent(rest, least)]))
-    return basis, _independent(matrix[:, basis].T, 0.0)
+    basis = np.sort(np.append(basic, others[independent(rest, least)]))
+    return basis, independent(matrix[:, basis].T, 0.0)
 
 
-def _independent(columns: np.ndarray, least: float) -> np.ndarray:
+def independent(columns: np.ndarray, least: float) -> np.ndarray:
     """The numbers of columns of which more than `least` is left, each without what those before it span."""
     if not columns.size:
         return np.zeros(0, np.int64)
