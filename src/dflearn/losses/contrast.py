@@ -34,9 +34,8 @@ def check_label(label: str) -> tuple[Field, ...]:
 class Labels(WithoutCaches):
     """What a loss contrasts with: the data's decision w*, or layer(y), a constant.
 
-    layer(y) is kept by a digest of all that it depends on, the costs and the instance's fields. So one store serves the training
-    and the validation data, subsets, any order and any process. It is emptied when the layer, its μ, the dtype or the device
-    changes. A layer with a state, such as noise or a pool, is asked at each step.
+    layer(y) is kept by a digest of the costs and the instance's fields: one store serves all data sets, in any order and any process. It is
+    emptied when the layer, its μ, the dtype or the device changes. A layer with a state, such as noise or a pool, is asked at each step.
     """
 
     made_anew: ClassVar[Mapping[str, Callable[[], Any]]] = {"_found": dict, "_of": tuple}
@@ -130,11 +129,7 @@ class SCE(Loss):
     by_layer = True
 
     def __init__(
-        self,
-        layer: Layer,
-        *,
-        variant: Literal["shifted", "plain"] = "shifted",
-        label: Label = "exact",
+        self, layer: Layer, *, variant: Literal["shifted", "plain"] = "shifted", label: Label = "exact"
     ) -> None:
         super().__init__(layer)
         if variant not in ("shifted", "plain"):
@@ -162,9 +157,8 @@ class SCE(Loss):
 class FenchelYoung(Loss):
     """obj(ŷ, w*) + Ω(w*) − min over w of (obj(ŷ, w) + Ω(w)),   gradient Sᵀ(w* − layer(ŷ)).
 
-    Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its
-    conjugate, unknown in closed form: the value then leaves out the constant Ω(w*). Through `Exact` it is plain SCE.
-    Where the optimum of the layer has another gradient than Sᵀ layer(ŷ), `Solution.slope`, it takes its place.
+    Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its conjugate: the value
+    leaves out the constant Ω(w*). Through `Exact` it is plain SCE. `Solution.slope`, where there is one, takes the place of Sᵀ layer(ŷ).
     The gradient needs no Jacobian; second derivatives are −Sᵀ(dw/dy), the layer's.
 
     Args:

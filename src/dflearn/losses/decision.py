@@ -28,8 +28,8 @@ from dflearn.solvers.recourse import SecondStage, recourse_of
 class Regret(Loss):
     """obj(y, w) − obj(y, w*),   w = layer(ŷ);   gradient (∂w/∂ŷ)ᵀ (S y + d + Q w).
 
-    Through `Exact` the gradient is zero everywhere; through a smoothed layer it still is wherever the decision does
-    not move with the costs, however large the regret. SCE and SPO+ are there for that reason.
+    Through `Exact` the gradient is zero everywhere; through a smoothed layer wherever the decision does not move with the costs,
+    however large the regret. SCE and SPO+ are there for that reason.
 
     Examples:
         >>> loss = dfl.losses.Regret(dfl.Exact(problem.solver()))
@@ -206,8 +206,8 @@ class _Priced:
 class ScoreFunction(Loss):
     """E[cost(w(ŷ + σ ε), y)],   ε ~ N(0, I);   gradient  E[(cost(w(ŷ + σ ε), y) − baseline) ε/σ].
 
-    Both are means over samples, and unbiased: the baseline of a sample is the mean cost of the others. cost(w, y) is what a
-    decision costs once the truth is known, recourse included: integers, predicted right-hand sides and any solver are fine.
+    Both are means over samples, and unbiased: the baseline of a sample is the mean cost of the others. cost(w, y) is as of `TaskLoss`;
+    integers, predicted right-hand sides and any solver are fine.
 
     Args:
         layer: decides; `Exact(solver)`, usually. Its gradient is not used.
@@ -288,12 +288,11 @@ class PEAR(Loss):
         g = (1/μ) Sᵀ P S (ŷ − y),   P the projector onto the face of w, that is, at the *predicted* costs.
 
     It is the regret of the smoothed problem up to a constant (its optimum is at layer(y), not at w*), and g its exact
-    gradient: by optimality of w, P(S ŷ + d + μ w) = 0, so that P(S y + d + μ w) = −P S(ŷ − y). One solve per instance, at ŷ.
-    The gradient of shifted `SCE` is g + Sᵀ(w* − w). So where the decision is a vertex, P = 0 and PEAR has no gradient,
-    however wrong it is, and SCE has one.
+    gradient: by optimality of w, P(S ŷ + d + μ w) = 0, so that P(S y + d + μ w) = −P S(ŷ − y).
+    The gradient of shifted `SCE` is g + Sᵀ(w* − w): where the decision is a vertex, P = 0 and PEAR, unlike SCE, has no gradient.
 
-    Against that the paper (by a review of it; its full text was not at hand) adds, for linear programs, the part that was projected away, n = (1/μ) SᵀS(ŷ − y) − g, at the length
-    of g: g + β n ‖g‖/‖n‖, which is the gradient of nothing.
+    Against that the paper (by a review of it; its full text was not at hand) adds, for linear programs, the part that was projected
+    away, n = (1/μ) SᵀS(ŷ − y) − g, at the length of g: g + β n ‖g‖/‖n‖, which is the gradient of nothing.
 
     Args:
         layer: `Smoothed` with the squared regularizer.
@@ -349,9 +348,8 @@ class PerturbationGradient(Loss):
         forward:   [V(ĉ + h c) − V(ĉ)] / h
 
     All tend to cᵀw*(ĉ), the true cost of the decision, as h → 0; since V is concave, backward ≥ cᵀw*(ĉ) ≥ forward. Gradient
-    by Danskin's theorem, Sᵀ(w⁺ − w⁻)/h (central: 2h), not through the layer. Differences of concave functions: not convex.
-
-    Two solves per instance, and no optimal decisions needed. The value is a cost, not a regret: it is zero nowhere.
+    by Danskin's theorem, Sᵀ(w⁺ − w⁻)/h (central: 2h), not through the layer. Not convex. Two solves per instance, and no optimal
+    decisions needed. The value is a cost, not a regret.
 
     Args:
         width: h > 0, a share of the true costs; may be set later, `loss.width = …`.
