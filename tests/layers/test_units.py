@@ -149,29 +149,6 @@ def test_far_decisions_are_not_called_impossible() -> None:
 
 
 @pytest.mark.parametrize("regularizer", ["squared", "norm"])
-def test_mixed_scales_are_solved_by_the_kernels(regularizer: Regularizer) -> None:
-    """Entries from 1e-11 to 1e7: HiGHS's quadratic solver ended the whole process on this program."""
-    program = Program(
-        A=[
-            [6.75, -3145728, -2048, -544],
-            [2.7284841053187847e-11, 0.0002288818359375, -1.341104507446289e-07, 5.122274160385132e-09],
-        ],
-        b=[1507328, -1.1444091796875e-05],
-        G=[[0.1171875, 917504, 128, 0]],
-        h=[-22528],
-        lower=[0, -0.0625, 0, 0],
-        upper=[np.inf, np.inf, 96, 6144],
-        S=np.diag([3.814697265625e-06, 16, 0.03125, 0.00048828125]),
-    )
-    y, mu = torch.tensor([[-0.375, 1.125, 2.5, 3.0]], dtype=torch.float64), 0.000244140625
-    solution = Smoothed(program, mu, regularizer=regularizer).solve(y)
-    assert solution.status[0] == Status.OPTIMAL
-    assert solution.fallback is not None
-    assert not solution.fallback[0]
-    check_optimal(solution, y, program, mu=mu, regularizer=regularizer)
-
-
-@pytest.mark.parametrize("regularizer", ["squared", "norm"])
 def test_large_prices_hide_no_slack(regularizer: Regularizer) -> None:
     """Prices of 1e9 on rows that cancel, beside which that of row 0 looks like nothing: its slack costs 6e-6 of 5."""
     program = Program(

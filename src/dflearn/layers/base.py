@@ -168,6 +168,13 @@ def weight(mu: Any, layer: str, wanted: str, accepts: Callable[[float], bool]) -
     return value
 
 
+def one_of(name: str, value: Any, *choices: str) -> Any:
+    """The value, which is one of the choices; an error that names them otherwise."""
+    if value not in choices:
+        raise OptionError(f"{name} is {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}")
+    return value
+
+
 class PositiveWeight:
     """A layer's attribute, finite and > 0, that may be set anew between two solves."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from dflearn.engine.certify import ROUNDING, Certifier
 from dflearn.engine.smoothed.quadratic import QuadraticRows
 from dflearn.errors import OptionError
-from dflearn.layers.base import FaceGradient, Layer, as_rows, weight, with_gradient, with_sides
+from dflearn.layers.base import FaceGradient, Layer, as_rows, one_of, weight, with_gradient, with_sides
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
 MOST_ENTRIES = 2**26  # of the rows as a dense matrix, on a GPU
-GRADIENTS: tuple[Gradient, ...] = ("jfb", "unrolled", "implicit")
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # errors that each dtype reaches
 LARGEST = float(np.finfo(float).max)
 
@@ -97,12 +96,11 @@ class DavisYin(WithoutCaches, Layer):
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         if tolerance is not None and not tolerance > 0:
             raise OptionError(f"tolerance must be positive, or None for a fixed number of iterations; got {tolerance}")
-        if gradient not in GRADIENTS:
-            raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
         self.program = program.relax()
+        self.gradient: Gradient = one_of("gradient", gradient, *get_args(Gradient))
         self.moves_rows = gradient == "implicit"
         self.norm_of_Q = 0.0 if program.Q is None else program.Q.norm
-        self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
+        self.step, self.iterations, self.tolerance = step, int(iterations), tolerance
         self.mu = mu
         form = self.program.equality_form()
         self.width = form.n + form.slacks

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dflearn.engine.torch_private import gamma
 from dflearn.errors import OptionError
-from dflearn.layers.base import AroundSolver, PositiveWeight, raised, weight, with_gradient
+from dflearn.layers.base import AroundSolver, PositiveWeight, one_of, raised, weight, with_gradient
 from dflearn.layers.perturbed import Sampled
 from dflearn.program import Instance, Objective
 from dflearn.randomness import Randomness
@@ -119,9 +119,7 @@ class NegativeIdentity(AroundSolver):
 
     def __init__(self, solver: Solver, projection: Projection = "none") -> None:
         super().__init__(solver)
-        if projection not in get_args(Projection):
-            raise OptionError(f"projection is one of {', '.join(get_args(Projection))}; got {projection!r}")
-        self.projection = projection
+        self.projection = one_of("projection", projection, *get_args(Projection))
 
     def extra_repr(self) -> str:
         return f"{self.solver!r}, projection={self.projection!r}"
@@ -206,11 +204,9 @@ class ImplicitMLE(Sampled):
         two_sided: bool = False,
     ) -> None:
         super().__init__(solver, sigma, samples, generator)
-        name = type(self).__name__
-        if noise not in get_args(Noise):
-            raise OptionError(f"{name} draws noise that is {', '.join(map(repr, get_args(Noise)))}; got {noise!r}")
-        self.step, self.noise, self.two_sided = step, noise, bool(two_sided)
-        self.kappa = weight(kappa, name, "a finite kappa > 0", lambda value: value > 0)
+        self.step, self.two_sided = step, bool(two_sided)
+        self.noise: Noise = one_of("noise", noise, *get_args(Noise))
+        self.kappa = weight(kappa, type(self).__name__, "a finite kappa > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         sides = ", two_sided=True" if self.two_sided else ""

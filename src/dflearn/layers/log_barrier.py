@@ -266,7 +266,8 @@ class ByRows(Newton):
         self.N, self.n = torch.as_tensor(N.toarray()), N.shape[1]
         self.below, self.above = torch.as_tensor(form.below), torch.as_tensor(form.above)
         # x → N diag(x) Nᵀ, row by row.
-        self.products = LinearMap(sp.csr_array(sp.vstack([N.multiply(N[[i]]) for i in range(N.shape[0])])))
+        products = [sp.csr_array((0, N.shape[1])), *(N.multiply(N[[i]]) for i in range(N.shape[0]))]
+        self.products = LinearMap(sp.csr_array(sp.vstack(products)))
 
     def factor(self, slack: Tensor, mu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The Cholesky factor, D and E."""

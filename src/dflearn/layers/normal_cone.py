@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError
-from dflearn.layers.base import Layer, as_rows
+from dflearn.layers.base import Layer, as_rows, one_of
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -38,12 +38,11 @@ class NormalCone(Layer):
     program: Program
 
     def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:
-        if variant not in ("exact", "inner"):
-            raise OptionError(f"variant is 'exact' or 'inner', got {variant!r}")
         if iterations < 1:
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         super().__init__(program.objective)
-        self.program, self.variant, self.iterations = program.relax(), variant, int(iterations)
+        self.program, self.iterations = program.relax(), int(iterations)
+        self.variant = one_of("variant", variant, "exact", "inner")
         cone = Program(
             A=program.A, b=0.0, G=program.G, h=0.0, lower=-np.inf, upper=np.inf, n=program.n, name="tangent cone"
         )

@@ -25,6 +25,7 @@ from dflearn.layers.base import (
     as_rows,
     in_shape,
     like,
+    one_of,
     wanted_sides,
     weight,
     with_gradient,
@@ -94,15 +95,13 @@ class Smoothed(WithoutCaches, Layer):
         tolerance: float = 1e-10,
     ) -> None:
         super().__init__(program.objective)
-        if regularizer not in ("squared", "norm"):
-            raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         if not 0 < tolerance <= OPTIMAL:
             raise OptionError(f"tolerance must lie in (0, {OPTIMAL}], got {tolerance}")
         self.program = program.relax()
         self.objective.make_ready(*NUMBERS)
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
-        self.regularizer, self.tolerance = regularizer, float(tolerance)
+        self.regularizer, self.tolerance = one_of("regularizer", regularizer, "squared", "norm"), float(tolerance)
         self._places: dict[torch.device, SmoothedBlocks | str] = {}
         self.watch, self.number = Watch(), number_of(self)
         self.moves_rows = regularizer == "squared"

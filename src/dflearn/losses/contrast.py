@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import OptionError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Layer, one_of
 from dflearn.losses.base import Field, Loss, LossOutput, with_slope
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance
@@ -26,9 +25,7 @@ BYTES = 2**28  # of decisions that a loss keeps; other instances are solved at e
 
 def check_label(label: str) -> tuple[Field, ...]:
     """The field of a batch that such a label comes from."""
-    if label not in ("exact", "smoothed"):
-        raise OptionError(f"label is 'exact' or 'smoothed', got {label!r}")
-    return ("decisions",) if label == "exact" else ("costs",)
+    return ("decisions",) if one_of("label", label, "exact", "smoothed") == "exact" else ("costs",)
 
 
 class Labels(WithoutCaches):
@@ -132,9 +129,7 @@ class SCE(Loss):
         self, layer: Layer, *, variant: Literal["shifted", "plain"] = "shifted", label: Label = "exact"
     ) -> None:
         super().__init__(layer)
-        if variant not in ("shifted", "plain"):
-            raise OptionError(f"variant is 'shifted' or 'plain', got {variant!r}")
-        self.variant, self.labels = variant, Labels(label)
+        self.variant, self.labels = one_of("variant", variant, "shifted", "plain"), Labels(label)
         costs: tuple[Field, ...] = ("costs",) if variant == "shifted" else ()
         self.needs = tuple(dict.fromkeys(costs + check_label(label)))
 

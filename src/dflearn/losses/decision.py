@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import OptionError, ShapeError, SolverError
-from dflearn.layers.base import Layer, raised, weight
+from dflearn.layers.base import Layer, one_of, raised, weight
 from dflearn.layers.perturbed import repeated
 from dflearn.layers.smoothed import Smoothed
 from dflearn.losses.base import Field, Loss, LossOutput, slope_of_optimum, with_slope
@@ -74,9 +74,7 @@ class SquaredDecisionError(Loss):
 
     def __init__(self, layer: Layer, *, reduction: Literal["sum", "mean"] = "sum") -> None:
         super().__init__(layer)
-        if reduction not in ("sum", "mean"):
-            raise OptionError(f"reduction is 'sum' or 'mean', got {reduction!r}")
-        self.reduction = reduction
+        self.reduction = one_of("reduction", reduction, "sum", "mean")
 
     def extra_repr(self) -> str:
         return f"reduction={self.reduction!r}"
@@ -366,10 +364,8 @@ class PerturbationGradient(Loss):
 
     def __init__(self, layer: Layer, width: float = 0.1, *, difference: Difference = "backward") -> None:
         super().__init__(layer)
-        if difference not in SIDES:
-            raise OptionError(f"difference is one of {', '.join(SIDES)}; got {difference!r}")
         self.width = weight(width, "PerturbationGradient", "a finite width > 0", lambda value: value > 0)
-        self.difference: Difference = difference
+        self.difference: Difference = one_of("difference", difference, *SIDES)
 
     def extra_repr(self) -> str:
         return f"width={self.width}, difference={self.difference!r}"
