@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.engine.cuda.watch import Watch
 from dflearn.engine.smoothed.gpu import DOUBLE, Alarmed, BlockAnswer, Costs, SmoothedBlocks
 from dflearn.errors import SolverError
 from dflearn.layers.base import as_rows, symmetric
-from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Status, check_costs
 

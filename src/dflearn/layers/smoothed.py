@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL
+from dflearn.engine.cuda.watch import Watch
 from dflearn.engine.smoothed.quadratic import QuadraticRows
 from dflearn.errors import OptionError
 from dflearn.layers.base import (
@@ -32,7 +33,6 @@ from dflearn.layers.base import (
     with_sides,
 )
 from dflearn.layers.in_graph import number_of, solve_in_graph
-from dflearn.layers.watch import Watch
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
+from dflearn.engine.barrier import independent
 from dflearn.engine.certify import OPTIMAL, SURE, Certifier
 from dflearn.engine.hard.scaling import Scales
 from dflearn.errors import ProgramError
@@ -340,14 +340,6 @@ def _completed(matrix: np.ndarray, basic: np.ndarray) -> tuple[np.ndarray, np.nd
     rest = matrix[:, others] - Q @ (Q.T @ matrix[:, others])
     basis = np.sort(np.append(basic, others[independent(rest, least)]))
     return basis, independent(matrix[:, basis].T, 0.0)
-
-
-def independent(columns: np.ndarray, least: float) -> np.ndarray:
-    """The numbers of columns of which more than `least` is left, each without what those before it span."""
-    if not columns.size:
-        return np.zeros(0, np.int64)
-    R, order = scipy.linalg.qr(columns, mode="r", pivoting=True)
-    return np.sort(order[: int((np.abs(np.diag(R)) > least).sum())])
 
 
 # -- integers that the rows fix ---------------------------------------------------------------------------------------
