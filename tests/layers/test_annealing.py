@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dflearn.data import Batch
 from dflearn.errors import CheckpointError, OptionError
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Perturbed, Smoothed
 from dflearn.losses import FenchelYoung
 from dflearn.models import Linear
 from dflearn.problems import problem_named
-from dflearn.program import Instance
 from dflearn.solvers.highs import HiGHS
 from dflearn.training import Anneal, Callback, Run, fit
 from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
@@ -93,19 +91,6 @@ def test_davis_yin_refuses_a_mu_for_which_its_step_is_too_long() -> None:
     with pytest.raises(OptionError, match=r"0 < α < 2/μ = 0.4"):
         layer.mu = 5
     assert layer.mu == 1.0
-
-
-def test_a_loss_that_cannot_be_negative_stays_so_while_mu_is_annealed() -> None:
-    """Instances that differ, too: what is compiled for one shape of the constraints is so for one μ."""
-    for make in (Smoothed, CvxpySmoothed):
-        layer, y = make(PROGRAM, 10.0), costs()
-        upper = torch.tensor(PROGRAM.upper).clamp(max=3.0).expand(4, -1) * torch.linspace(0.9, 1, 4)[:, None]
-        instance = Instance(upper=upper)
-        label = Smoothed(PROGRAM, 1e-3)(y.flip(0), instance)
-        for mu in (10.0, 1.0, 0.1, 0.01):
-            layer.mu = mu
-            value = FenchelYoung(layer)(y, Batch(features=y, decisions=label, instance=instance))
-            assert bool((value > -1e-6).all())
 
 
 class Halve(Callback):

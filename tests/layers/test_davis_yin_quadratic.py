@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from typing import Any
 
 import cvxpy
 import numpy as np
@@ -47,19 +46,6 @@ def test_the_contract() -> None:
     for options in ({"gradient": "implicit"}, {"tolerance": 1e-9, "iterations": 20_000}):
         layer = DavisYin(PORTFOLIO, 0.5, **{"iterations": 3000, **options})  # type: ignore[arg-type]
         check_layer(layer, PORTFOLIO, detects_infeasible="tolerance" in options)
-
-
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_units(unit: float) -> None:
-    """Decisions and costs in other units: the same decision, by the default step."""
-    assert PORTFOLIO.Q is not None
-    ratio = 1 / unit**2  # costs in 1/unit
-    Q = Quadratic(PORTFOLIO.Q.factor * np.sqrt(ratio), PORTFOLIO.Q.diagonal * ratio)
-    scaled = replace(PORTFOLIO, b=PORTFOLIO.b * unit, h=PORTFOLIO.h * unit, Q=Q)
-    options: dict[str, Any] = {"iterations": 20_000, "tolerance": 1e-9}
-    found = DavisYin(scaled, 0.1 * ratio, **options).solve(Y / unit)
-    assert found.status.tolist() == [int(Status.OPTIMAL)] * len(Y)
-    torch.testing.assert_close(found.decision / unit, DavisYin(PORTFOLIO, 0.1, **options)(Y), rtol=1e-7, atol=1e-8)
 
 
 def test_singular_curvature_needs_no_smoothing_in_the_iteration() -> None:

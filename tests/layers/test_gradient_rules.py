@@ -221,7 +221,7 @@ def test_the_slope_is_that_of_the_multiplicative_optimum() -> None:
     ("make", "message"),
     [
         (lambda: BlackBox(box_solver(), 0.0), "a finite step > 0"),
-        (lambda: NegativeIdentity(box_solver(), "sum"), "none, mean, norm, std"),  # type: ignore[arg-type]
+        (lambda: NegativeIdentity(box_solver(), "sum"), "'norm' or 'std'"),  # type: ignore[arg-type]
         (lambda: ImplicitMLE(box_solver(), step=-1.0), "a finite step > 0"),
         (lambda: ImplicitMLE(box_solver(), noise="cauchy"), "'gumbel'"),  # type: ignore[arg-type]
         (lambda: ImplicitMLE(box_solver(), kappa=0), "a finite kappa > 0"),

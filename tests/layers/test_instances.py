@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import cvxpy
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 from torch import Tensor
 
@@ -85,42 +83,6 @@ def test_gradients_without_q(program: Program, mu: float) -> None:
 
     arguments = [value.clone().requires_grad_() for value in (Y, *(FIELDS[name] for name in names))]
     assert torch.autograd.gradcheck(decide, arguments, eps=1e-6, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # cvxpylayers copies tensors so
-@pytest.mark.parametrize("names", [("b", "h", "upper"), ("b", "q"), ("Q",)], ids=" ".join)
-def test_against_cvxpylayers(names: tuple[str, ...]) -> None:
-    """μ = ½ with sides or q of each instance; or the portfolio's own Q."""
-    from cvxpylayers.torch import CvxpyLayer
-
-    w, c = cvxpy.Variable(8), cvxpy.Parameter(8)
-    sides = {"b": cvxpy.Parameter(1), "h": cvxpy.Parameter(1), "upper": cvxpy.Parameter(8), "q": cvxpy.Parameter(8)}
-    fields = [name for name in names if name != "Q"]
-    rows = [
-        cvxpy.sum(w) == (sides["b"] if "b" in names else 1),
-        w >= 0,
-        cvxpy.sum(w[:3]) <= (sides["h"] if "h" in names else 0.5),
-    ]
-    rows += [w <= sides["upper"]] if "upper" in names else []
-    assert PORTFOLIO.Q is not None
-    root = scipy.linalg.sqrtm(PORTFOLIO.Q.matrix.toarray()).real
-    curved = 0.5 * cvxpy.sum_squares(root @ w) if "Q" in names else 0.25 * cvxpy.sum_squares(w)
-    if "q" in names:
-        curved += 0.5 * cvxpy.sum_squares(cvxpy.multiply(sides["q"], w))  # √q is what disciplined parameters allow
-    problem = cvxpy.Problem(cvxpy.Minimize(c @ w + curved), rows)
-    y, *given = (value[:2].clone().requires_grad_() for value in (Y, *(FIELDS[name] for name in fields)))
-    values = [value.sqrt() if name == "q" else value for name, value in zip(fields, given, strict=True)]
-    precise = {"solve_method": "Clarabel", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-11)}
-    layer = CvxpyLayer(problem, parameters=[c, *(sides[name] for name in fields)], variables=[w])
-    (theirs,) = layer(-y, *values, solver_args=precise)
-    v = torch.linspace(-1, 2, 8, dtype=torch.float64)
-    wanted = torch.autograd.grad((theirs * v).sum(), (y, *given))
-    for one in layers(PORTFOLIO, 0.0) if "Q" in names else layers(LINEAR, 0.5):
-        ours = one(y, Instance(**dict(zip(fields, given, strict=True))))
-        accuracy = 10 if "Q" in names else 1
-        torch.testing.assert_close(ours, theirs, rtol=1e-6 * accuracy, atol=1e-7 * accuracy)
-        for found, other in zip(torch.autograd.grad((ours * v).sum(), (y, *given)), wanted, strict=True):
-            torch.testing.assert_close(found, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])

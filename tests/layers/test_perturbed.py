@@ -79,13 +79,6 @@ def test_estimates_are_unbiased(samples: int) -> None:
         assert bool(((sample.mean(0) - mean).abs() <= 4.5 * error).all())
 
 
-def test_several_samples_reduce_the_variance() -> None:
-    """Decisions: 1/samples. Gradients: more than that here, since the mean decision is a control variate."""
-    (one, slope_of_one, _), (five, slope_of_five, _) = (estimates(samples) for samples in (1, SAMPLES))
-    torch.testing.assert_close(five.var(0), one.var(0) / SAMPLES, rtol=0.05, atol=0)
-    assert bool((slope_of_five.var(0) < 0.8 * slope_of_one.var(0) / SAMPLES).all())
-
-
 def test_the_optimum_is_the_potential_of_the_decision() -> None:
     """obj is the mean of minima; it is concave in y and its slope there is Sᵀ w: differences of it give the decision."""
     S = np.array([[1.0, 0.5], [0.0, -2.0], [1.5, 1.0]])

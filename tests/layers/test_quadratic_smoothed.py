@@ -82,15 +82,6 @@ def test_the_gradient_is_the_one_on_the_face(mu: float) -> None:
         np.testing.assert_allclose(jacobian(layer, y), inverse, rtol=1e-6, atol=1e-9)  # S = −I
 
 
-@pytest.mark.parametrize("mu", [0.0, 0.05, 2.0])
-def test_finite_differences(mu: float) -> None:
-    layer = Smoothed(PORTFOLIO, mu)
-    assert torch.autograd.gradcheck(layer, (Y.clone().requires_grad_(),), eps=1e-6, atol=1e-6)
-    lots = Smoothed(programs.lots(), 0.3 + mu)
-    y = torch.rand(3, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    assert torch.autograd.gradcheck(lots, (y.requires_grad_(),), eps=1e-6, atol=1e-6)
-
-
 def test_a_closed_form() -> None:
     """Without rows and bounds, w = −Q⁻¹ c; on a line, the projection in the norm of Q."""
     assert PORTFOLIO.Q is not None

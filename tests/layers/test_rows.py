@@ -35,23 +35,6 @@ def test_projection_onto_a_face(seed: int) -> None:
     np.testing.assert_allclose(found, np.array(wanted).reshape(v.shape), atol=1e-8)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_start_from_anywhere_is_as_good_as_none(seed: int) -> None:
-    """What Newton's method does not finish from a start is solved from scratch: same residuals, same decisions."""
-    case = random_case(seed)
-    program, count = case.program.relax(), len(case.y)
-    rows, sides = SmoothedRows(program), program.sides(case.instance, count)
-    c = program.objective.vector(case.y, case.instance).reshape(count, -1).numpy()
-    data = rows.data(np.ascontiguousarray(c), np.array([case.mu]), sides)
-    cold = rows.solve(data, None, 1e-10)
-    solved = cold.residual <= 1e-10
-    for size in (1e-3, 1.0, 1e4):
-        start = size * np.random.RandomState(seed).normal(size=(count, rows.factor.rows))
-        warm = rows.solve(data, start, 1e-10)
-        assert (warm.residual[solved] <= 1e-9).all()
-        np.testing.assert_allclose(warm.w[solved], cold.w[solved], atol=1e-6)
-
-
 @pytest.mark.parametrize(("b", "feasible"), [(-1.0, False), (0.0, True), (1.0, False)])
 def test_an_equation_forbids_the_origin_on_either_side(b: float, feasible: bool) -> None:
     program = Program(A=[[1.0, 1.0]], b=[b], lower=-2, upper=2)

@@ -124,61 +124,6 @@ def test_norm_on_boxes() -> None:
             assert error <= 1e-6 * np.abs(wanted).max(), f"seed {seed}"
 
 
-def unit_commitment(seed: int, hours: int = 6, plants: int = 5) -> tuple[Program, np.random.RandomState]:
-    """On/off variables of size 1, production up to 290, demand per hour, least output and ramps."""
-    rng = np.random.RandomState(seed)
-    n, size = hours * plants, rng.uniform(40, 290, plants)
-    index = np.arange(n).reshape(hours, plants)
-    rows, sides = [], []
-
-    def row(entries: dict[int, float], side: float) -> None:
-        line = np.zeros(2 * n)
-        line[list(entries)] = list(entries.values())
-        rows.append(line)
-        sides.append(side)
-
-    for t in range(hours):
-        for k in range(plants):
-            row({n + index[t, k]: 1.0, index[t, k]: -size[k]}, 0.0)
-            row({n + index[t, k]: -1.0, index[t, k]: 0.3 * size[k]}, 0.0)
-            if t:
-                row({n + index[t, k]: 1.0, n + index[t - 1, k]: -1.0}, 0.4 * size[k])
-    A = np.zeros((hours, 2 * n))
-    for t in range(hours):
-        A[t, n + index[t]] = 1.0
-    demand = size.sum() * rng.uniform(0.3, 0.7, hours)
-    upper = np.concatenate([np.ones(n), np.tile(size, hours)])
-    return Program(A=A, b=demand, G=np.array(rows), h=np.array(sides), upper=upper), rng
-
-
-@pytest.mark.parametrize("mu", [1e-3, 0.1, 10.0])
-def test_unit_commitment(mu: float) -> None:
-    """No instance fails, and no row is broken: checked on the program's rows by plain linear algebra."""
-    program, rng = unit_commitment(0)
-    count = 60
-    costs = np.hstack([rng.uniform(50, 500, (count, 30)), rng.uniform(5, 60, (count, 30))])
-    b = program.b * rng.uniform(0.8, 1.2, (count, len(program.b)))
-    instance = Instance(b=torch.tensor(b))
-    solution = Smoothed(program, mu).solve(torch.tensor(costs), instance)
-    assert (solution.status == Status.OPTIMAL).all()
-    assert solution.fallback is not None
-    assert not solution.fallback.any()
-    w = solution.decision.numpy()
-    for matrix, side, equal in (
-        (program.A, b, True),
-        (program.G, np.broadcast_to(program.h, (count, len(program.h))), False),
-    ):
-        gap = w @ matrix.toarray().T - side
-        terms = np.abs(w) @ np.abs(matrix.toarray()).T + np.abs(side)
-        broken = np.abs(gap) if equal else np.maximum(gap, 0.0)
-        assert (broken <= 1e-9 * terms + 1e-13 * np.abs(w).max()).all()
-    for i in range(0, count, 6):
-        own = program.sides(instance, count).row(i)
-        _, reference = clarabel_smoothed(program, costs[i], mu, own, "squared")
-        value, wanted = (costs[i] @ x + mu / 2 * x @ x for x in (w[i], reference))
-        assert value <= wanted + 1e-8 * abs(wanted)
-
-
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("upper", [1.0, np.inf])
 def test_no_feasible_point_is_proven(size: float, upper: float) -> None:
@@ -201,29 +146,6 @@ def test_far_decisions_are_not_called_impossible() -> None:
     assert solution.status[0] != Status.INFEASIBLE
     if solution.status[0] == Status.OPTIMAL:
         torch.testing.assert_close(solution.decision[0, 1].item(), 5e9, rtol=1e-6, atol=0.0)
-
-
-@pytest.mark.parametrize("regularizer", ["squared", "norm"])
-def test_mixed_scales_are_solved_by_the_kernels(regularizer: Regularizer) -> None:
-    """Entries from 1e-11 to 1e7: HiGHS's quadratic solver ended the whole process on this program."""
-    program = Program(
-        A=[
-            [6.75, -3145728, -2048, -544],
-            [2.7284841053187847e-11, 0.0002288818359375, -1.341104507446289e-07, 5.122274160385132e-09],
-        ],
-        b=[1507328, -1.1444091796875e-05],
-        G=[[0.1171875, 917504, 128, 0]],
-        h=[-22528],
-        lower=[0, -0.0625, 0, 0],
-        upper=[np.inf, np.inf, 96, 6144],
-        S=np.diag([3.814697265625e-06, 16, 0.03125, 0.00048828125]),
-    )
-    y, mu = torch.tensor([[-0.375, 1.125, 2.5, 3.0]], dtype=torch.float64), 0.000244140625
-    solution = Smoothed(program, mu, regularizer=regularizer).solve(y)
-    assert solution.status[0] == Status.OPTIMAL
-    assert solution.fallback is not None
-    assert not solution.fallback[0]
-    check_optimal(solution, y, program, mu=mu, regularizer=regularizer)
 
 
 @pytest.mark.parametrize("regularizer", ["squared", "norm"])
@@ -311,29 +233,6 @@ def test_a_row_of_small_terms_beside_large_decisions() -> None:
 
 
 # -- DavisYin -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("unit", ["decisions", "costs", "equalities"])
-@pytest.mark.parametrize("factor", [1e-8, 1e8])
-def test_davis_yin_knows_no_unit(unit: str, factor: float) -> None:
-    """Not so inequalities: their slacks are part of the metric, and the iterations depend on it."""
-    found = 0
-    for seed in range(8000, 8012):
-        case = random_case(seed)
-        rows = np.ones(case.program.A.shape[0] + case.program.G.shape[0])
-        if unit == "equalities":
-            rows[: case.program.A.shape[0]] = factor
-        size, cost = (factor if unit == "decisions" else 1.0), (factor if unit == "costs" else 1.0)
-        other = in_units(case, size, cost, rows, "squared")
-        mine, same = (
-            DavisYin(k.program, k.mu, iterations=2000, tolerance=1e-8).solve(k.y, k.instance) for k in (other, case)
-        )
-        assert torch.equal(mine.status, same.status), f"seed {seed}"
-        for i in np.flatnonzero(same.status == Status.OPTIMAL):
-            w, reference = mine.decision[i].numpy() / size, same.decision[i].numpy()
-            np.testing.assert_allclose(w, reference, rtol=0, atol=1e-6 * np.abs(reference).max(), err_msg=f"{seed}")
-            found += 1
-    assert found >= COUNT * 6
 
 
 @pytest.mark.parametrize("penalty", [1e4, 1e6, 1e9])

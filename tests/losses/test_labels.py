@@ -15,7 +15,7 @@ from torch import Tensor
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import OptionError
 from dflearn.layers import DavisYin, Exact, Layer, Perturbed, Smoothed
-from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SmoothedSPOPlus, SPOPlus, contrast
+from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SmoothedSPOPlus, SPOPlus
 from dflearn.models import Linear
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Solution
@@ -196,14 +196,6 @@ def test_annealing_makes_labels_anew() -> None:
     loss = SmoothedSPOPlus(Counted(PROGRAM, 0.4))
     fit(model(), loss, DATA, epochs=3, batch_size=8, callbacks=[Anneal(mu=[0.4, 0.2])])
     assert counted(loss) == 2 * len(DATA)  # the last value stays
-
-
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contrast, "BYTES", 10 * N * 8)
-    loss = SmoothedSPOPlus(Counted(PROGRAM, 0.4))
-    fit(model(), loss, DATA, epochs=4, batch_size=5)
-    assert counted(loss) == len(DATA) + 3 * 10
-    assert len(loss.labels._found) == 10
 
 
 def test_a_layer_with_a_state_is_asked_each_time() -> None:

@@ -1,4 +1,4 @@
-"""Every loss, through every layer, on every kind of problem: the contract holds, or the refusal explains itself."""
+"""Data with decisions and no costs, on every kind of problem."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import DataError
-from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
-from dflearn.layers.base import Layer
+from dflearn.layers import Smoothed
 from dflearn.losses import MSE, CaVE
 from dflearn.losses.base import Loss
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
-from dflearn.testing.losses import check_loss
 from support.loss_examples import LOSSES
 
 COUNT = 3
@@ -50,13 +48,6 @@ PROBLEMS: dict[str, Callable[[], tuple[Program, Batch]]] = {
     "CFL": lambda: named("CFL-4x2"),
     "sides per instance": sides_per_instance,
 }
-LAYERS: dict[str, Callable[[Program], Layer]] = {
-    "relaxed": lambda program: Exact(HiGHS(program.relax())),
-    "perturbed": lambda program: Perturbed(HiGHS(program.relax()), sigma=0.5, samples=2),
-    "smoothed": lambda program: Smoothed(program, mu=2.0),
-    "norm": lambda program: Smoothed(program, mu=2.0, regularizer="norm"),
-    "davis-yin unrolled": lambda program: DavisYin(program, mu=2.0, iterations=20, gradient="unrolled"),
-}
 DECISIONS_ONLY = {"squared decision error", "plain SCE", "Fenchel-Young", "CaVE"}
 
 
@@ -66,29 +57,6 @@ def example(name: str) -> tuple[Program, Batch, Tensor]:
     program, batch = PROBLEMS[name]()
     noise = torch.randn(batch.require("costs").shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return program, batch, batch.require("costs") * (1 + 0.4 * noise)
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("loss", LOSSES)
-def test_contract(loss: str, layer: str) -> None:
-    """Shapes, batch = loop, refusals, pickling, on one problem after the other. Derivatives are tested layer by layer."""
-    number = list(LOSSES).index(loss) + list(LAYERS).index(layer)
-    program, batch, predicted = example([*PROBLEMS][number % len(PROBLEMS)])
-    check_loss(
-        LOSSES[loss](LAYERS[layer](program)),
-        predicted,
-        batch,
-        random=layer == "perturbed",
-        differentiable=False,
-        flat=layer == "relaxed",  # some predictions decide as the truth does
-    )
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("variant", ["exact", "inner"])
-def test_contract_of_cave(variant: str, problem: str) -> None:
-    program, batch, predicted = example(problem)
-    check_loss(CaVE(program, variant=variant), predicted, batch, differentiable=False, flat=True)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

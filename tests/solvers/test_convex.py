@@ -86,28 +86,6 @@ def test_against_clarabel(seed: int) -> None:
     check_optimal(found, y, case.program)
 
 
-def test_mixed_units() -> None:
-    """Variables, rows and costs in units of their own, all at once: HiGHS's own quadratic solver may abort on these."""
-    rng = np.random.default_rng(3)
-    plain = programs.portfolio()
-    assert plain.Q is not None
-    y = torch.tensor(rng.normal(size=(4, 8)))
-    wanted = HiGHS(plain).solve(y).check((Status.OPTIMAL,))
-    size, row = 10.0 ** rng.integers(-5, 6, 8), 10.0 ** rng.integers(-5, 6, 2)
-    odd = replace(
-        plain,
-        A=row[0] * plain.A.toarray() / size,
-        b=row[0] * plain.b,
-        G=row[1] * plain.G.toarray() / size,
-        h=row[1] * plain.h,
-        Q=plain.Q.matrix.toarray() / size / size[:, None],
-        S=-np.diag(1 / size),
-    )
-    found = HiGHS(odd).solve(y).check((Status.OPTIMAL,))
-    torch.testing.assert_close(found.objective, wanted.objective, rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(found.decision / torch.tensor(size), wanted.decision, rtol=1e-5, atol=1e-7)
-
-
 @pytest.mark.parametrize("room", [0.2, 0.25, 1.0])
 def test_corners(room: float) -> None:
     """Where all variables are at bounds, the face says nothing about the price of the row that they add up in."""

@@ -100,18 +100,6 @@ def test_any_rows_against_every_decision(seed: int) -> None:
             assert (rows @ answer.decision[i].numpy() <= h[i] + 1e-8).all()
 
 
-def test_bounds_of_an_instance_fix_variables() -> None:
-    program = programs.knapsack(10)
-    y = torch.rand(5, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    lower, upper = torch.zeros(5, 10, dtype=torch.float64), torch.ones(5, 10, dtype=torch.float64)
-    lower[:, 3], upper[:, 7] = 1, 0
-    own = Instance(lower=lower, upper=upper)
-    answer = FewRowBinary(program).solve(y, own)
-    assert answer.decision[:, 3].eq(1).all()
-    assert answer.decision[:, 7].eq(0).all()
-    torch.testing.assert_close(answer.objective, HiGHS(program).solve(y, own).objective)
-
-
 def test_what_takes_too_long_is_left_to_highs(monkeypatch: pytest.MonkeyPatch) -> None:
     program = programs.knapsack(30)
     y = torch.rand(6, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

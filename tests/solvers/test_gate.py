@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from typing import Any
 
@@ -13,8 +12,8 @@ import torch
 from dflearn.engine.exact import few_row_binary, few_row_lp, shortest_path, simplex
 from dflearn.errors import ProgramError
 from dflearn.problems import FacilityLocation
-from dflearn.program import Instance, Program
-from dflearn.solvers import HiGHS, Parallel, SmallLP
+from dflearn.program import Program
+from dflearn.solvers import HiGHS, SmallLP
 from dflearn.solvers.base import Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.structured import FewRowBinary, FewRowLP, RelaxationFirst
@@ -188,55 +187,6 @@ def test_costs_that_overflow_are_not_called_optimal(solver: Any) -> None:
 
 
 # -- every solver -------------------------------------------------------------------------------------------------------
-
-
-CASES = [
-    (FewRowLP, programs.supply()),
-    (SmallLP, programs.supply()),
-    (RelaxationFirst, FacilityLocation(5, 2, seed=3).program),
-]
-
-
-@pytest.mark.parametrize(("kind", "program"), CASES)
-def test_sides_of_their_own(kind: Any, program: Program) -> None:
-    """The statuses and optima of HiGHS, where some instances are infeasible."""
-    count, rng = 40, np.random.default_rng(5)
-    below, above = (rng.random((count, program.n)) for _ in range(2))
-    own = {
-        "b": program.b + 0.3 * rng.normal(size=(count, len(program.b))),
-        "h": program.h + 1 - 8 * rng.random((count, len(program.h))) * (1.0 if kind is not RelaxationFirst else 0.2),
-        "lower": np.where(program.integer, np.round(below / 2), program.lower - below),
-        "upper": np.where(program.integer, np.maximum(np.round(above), np.round(below / 2)), program.upper + above),
-        "d": rng.normal(size=(count, program.n)),
-    }
-    y, solver, infeasible = torch.tensor(rng.normal(size=(count, program.p))), kind(program), 0
-    for names in (("b",), ("h",), ("lower", "upper"), tuple(own)):
-        instance = Instance(**{name: torch.tensor(own[name]) for name in names})
-        found, best = solver.solve(y, instance), HiGHS(program).solve(y, instance)
-        assert found.status.tolist() == best.status.tolist()
-        torch.testing.assert_close(found.objective, best.objective, rtol=1e-9, atol=1e-9, equal_nan=True)
-        lost = best.status == Status.INFEASIBLE
-        assert torch.equal(found.decision.isnan().any(-1), lost)
-        assert torch.equal(found.bound == -torch.inf, lost)
-        infeasible += int(lost.sum())
-    assert infeasible > 3
-
-
-@pytest.mark.parametrize(("kind", "program"), CASES)
-def test_answers_depend_on_the_instance_alone(kind: Any, program: Program) -> None:
-    """Bit by bit: in any order, alone, copied, on two threads; with ties."""
-    y = (4 * torch.rand(33, program.p, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).round(
-        decimals=1
-    )
-    solver, order = kind(program), torch.randperm(33, generator=torch.Generator().manual_seed(1))
-    found = solver.solve(y).decision
-    assert torch.equal(solver.solve(y[order]).decision, found[order])
-    assert torch.equal(kind(program).solve(y[32:]).decision, found[32:])
-    assert torch.equal(pickle.loads(pickle.dumps(solver)).solve(y[5]).decision, found[5])
-    sent = pickle.loads(pickle.dumps(program.own_sides))
-    assert np.array_equal(solver._solve(program.objective.vector(y).numpy(), sent, None).decision, found)
-    with Parallel(solver, workers=2) as two:
-        assert torch.equal(two.solve(y).decision, found)
 
 
 @pytest.mark.parametrize(

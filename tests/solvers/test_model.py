@@ -56,15 +56,6 @@ def test_history_leaves_no_trace(make: type[ModelSolver], integer: bool, own: bo
 
 
 @pytest.mark.parametrize("make", BACK_ENDS)
-def test_sides_are_put_back(make: type[ModelSolver]) -> None:
-    program = programs.supply()
-    y, solver = random_costs(program, 5), make(programs.supply())
-    before = solver.solve(y).objective
-    assert not torch.allclose(solver.solve(y, own_sides(program, 5)).objective, before)
-    assert torch.equal(solver.solve(y).objective, before)
-
-
-@pytest.mark.parametrize("make", BACK_ENDS)
 @pytest.mark.parametrize(
     "program",
     [
@@ -224,45 +215,6 @@ def test_after_a_fork(make: type[ModelSolver]) -> None:
 
 
 # -- integers are integers ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said", "c", "status", "wanted"),
-    [
-        ({"G": [[1, 1]], "h": [2], "upper": 3, "integer": True}, [0.9999999, 1.0000001], [-1, -3], "FEASIBLE", [1, 1]),
-        # x ≤ 10⁶ z: x is above what z = 1 allows, and is found again.
-        ({"G": [[1, -1e6]], "h": [0], "upper": [2e6, 2], "integer": [1]}, [1e6 + 1, 1.000001], [-1, 0], "FEASIBLE", [1e6, 1]),
-        # ½ ≤ x and x ≤ 10⁶ z, where z = 10⁻⁶ counted as zero: there is no such decision, and one is found with x ≤ z.
-        ({"G": [[1, -1e6]], "h": [0], "lower": [0.5, 0], "upper": 1, "integer": [1]}, [0.5, 5e-7], [1, 2], "OPTIMAL", [0.5, 1]),
-        ({"G": [[1e7, 0]], "h": [0.5e7], "upper": 1, "integer": True}, [0.6, 0.0], [-1, 0], "FAILED", [np.nan] * 2),
-    ],
-)  # fmt: skip
-def test_integers_that_are_off_by_a_tolerance(
-    arguments: Any, said: list[float], c: list[float], status: str, wanted: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are rounded, the others follow, the bound proves nothing."""
-    solver = HiGHS(Program(**arguments))
-    model = solver._model()
-    monkeypatch.setattr(model, "run", lambda costs, basis: Status.OPTIMAL)
-    monkeypatch.setattr(model, "decision", lambda: np.array(said) / model.scales.columns)
-    monkeypatch.setattr(model, "bound", lambda: -1e9)
-    answer = solver.solve(torch.tensor(c, dtype=torch.float64))
-    assert answer.counts() == {status: 1}
-    np.testing.assert_array_equal(answer.decision, wanted)
-
-
-def test_two_solves_that_say_different_things_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First a decision that breaks a row, then that there is none: the solver failed, no more is known."""
-    program = Program(G=[[1, 1]], h=[1], upper=1, integer=True)
-    for second, status in ((Status.INFEASIBLE, Status.FAILED), (Status.OPTIMAL, Status.FAILED)):
-        solver = HiGHS(program)
-        model, said = solver._model(), iter([Status.OPTIMAL, second, second])
-        monkeypatch.setattr(model, "run", lambda costs, basis, said=said: next(said))
-        monkeypatch.setattr(model, "decision", lambda: np.array([1.0, 1.0]))
-        monkeypatch.setattr(model, "bound", lambda: -np.inf)
-        answer = solver.solve(torch.tensor([-1.0, -1.0]))
-        assert Status(int(answer.status)) is status
-        assert answer.decision.isnan().all()
 
 
 @pytest.mark.parametrize("claim", [Status.INFEASIBLE, Status.UNBOUNDED])

@@ -79,26 +79,6 @@ def test_any_program_has_the_optimum_and_the_status_of_highs(
     agrees(program, torch.tensor(y * unit))
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-@pytest.mark.parametrize("what", ["rows", "columns", "sides"])
-def test_units(what: str, unit: float) -> None:
-    rng = np.random.default_rng(3)
-    plain = draw(rng, 6, 2, 10)
-    row = unit ** rng.uniform(0, 1, 8) if what == "rows" else np.ones(8)
-    column = unit ** rng.uniform(0, 1, 10) if what == "columns" else np.ones(10)
-    size = unit if what == "sides" else 1.0
-    program = Program(
-        A=row[:2, None] * plain.A.toarray() * column,
-        b=size * row[:2] * plain.b,
-        G=row[2:, None] * plain.G.toarray() * column,
-        h=size * row[2:] * plain.h,
-        lower=size * plain.lower / column,
-        upper=size * plain.upper / column,
-    )
-    y = torch.tensor(rng.normal(size=(20, 10)) * column)
-    assert agrees(program, y) == SmallLP(plain).solve(y / torch.tensor(column)).counts()
-
-
 @pytest.mark.parametrize(
     "program",
     [

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import (
     Solution,
     Solver,
@@ -34,19 +35,17 @@ from dflearn.solvers.base import (
 from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion
 
 NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
-ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
 
 
 class Layer(nn.Module, TakesStart, metaclass=Constructed):
     """y → w.  Subclasses write `_solve`, whose arguments have fitting shapes and whose costs are finite.
 
     Attributes:
-        objective: obj(y, w) of the program behind the layer.
-        program: that program, where one is known.
+        objective, program: obj(y, w), and the program behind the layer, where one is known.
         solver: the exact solver inside, where there is one.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
-        moves_rows: whether the decision is differentiable in right-hand sides and bounds too, which a program may predict, and in q.
+        moves_rows: whether the decision is differentiable in right-hand sides, bounds and q too; a program may predict right-hand sides.
         takes_q: whether instances may have a q.
 
     Examples:
@@ -62,6 +61,7 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
     annealed: ClassVar[tuple[str, ...]] = ()
     moves_rows: bool = False
     takes_q: ClassVar[bool] = False
+    _warned: frozenset[str] = frozenset()
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -85,12 +85,18 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
         return self._solve(y, instance, start).timed(perf_counter() - begun)
 
     def _checks_later(self, device: torch.device) -> bool:
-        """Whether costs on this device are looked at where they are: a NaN among them is found by who solves."""
+        """Whether a NaN among costs on this device is found where they are solved."""
         return False
 
+    def _warn_of_cpu(self, what: str) -> None:
+        """Warn, once, that the CPU solves what is on a GPU."""
+        if what not in self._warned:
+            self._warned |= {what}
+            warnings.warn(f"{what} (docs/how-to/gpu.md)", RuntimeWarning, stacklevel=6)
+
     def unsettled(self) -> bool:
-        """Whether the last solve, if its answer is `deferred`, left instances unfinished: solve them again, which waits for
-        the CPU to finish them. It waits for that solve."""
+        """Whether the last solve, if its answer is `deferred`, left instances unfinished; it waits for that solve. A new solve, which
+        waits too, lets the CPU finish them."""
         return False
 
     def _check_instance(self, instance: Instance) -> None:
@@ -123,12 +129,6 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), where the layer minimizes obj(y, w) + Ω(w).  `(*batch, n)` → `(*batch,)`."""
         return w.new_zeros(w.shape[:-1])
-
-
-def refuse_quadratic(layer: str, program: Program) -> None:
-    """An error where the objective has a quadratic part, for layers that know linear ones alone."""
-    if program.Q is not None:
-        raise OptionError(f"{layer} takes linear objectives, and {program!r} has a quadratic one: use Smoothed")
 
 
 def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
@@ -168,6 +168,13 @@ def weight(mu: Any, layer: str, wanted: str, accepts: Callable[[float], bool]) -
     return value
 
 
+def one_of(name: str, value: Any, *choices: str) -> Any:
+    """The value, which is one of the choices; an error that names them otherwise."""
+    if value not in choices:
+        raise OptionError(f"{name} is {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}")
+    return value
+
+
 class PositiveWeight:
     """A layer's attribute, finite and > 0, that may be set anew between two solves."""
 
@@ -178,13 +185,7 @@ class PositiveWeight:
     def __set_name__(self, layer: type, name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, layer: None, kind: type) -> PositiveWeight: ...
-
-    @overload
-    def __get__(self, layer: object, kind: type) -> float: ...
-
-    def __get__(self, layer: object | None, kind: type) -> PositiveWeight | float:
+    def __get__(self, layer: object | None, kind: type) -> Any:
         return self if layer is None else layer.__dict__["_" + self.name]
 
     def __set__(self, layer: object, value: float) -> None:
@@ -212,35 +213,27 @@ class _Attached(torch.autograd.Function):
 
 
 def attached(value: Tensor, backward: Callable[[Tensor, Tensor], tuple[Tensor | None, ...]], *inputs: Tensor) -> Tensor:
-    """The value, differentiable in the inputs too: `backward` turns a gradient in it, and itself, into those in the inputs.
-
-    Where second derivatives are wanted, gradients are enabled in `backward`.
-    """
+    """The value, differentiable in the inputs too: `backward` turns a gradient in it, and itself, into those in the inputs; with
+    gradients enabled where second derivatives are wanted."""
     same: Tensor = _Attached.apply(value, backward, *inputs)  # type: ignore[no-untyped-call]
     return same
 
 
-def with_gradient(
-    costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor], again: Callable[[Tensor, Tensor], Tensor] | str
-) -> Tensor:
+def with_gradient(costs: Tensor, w: Tensor, backward: Callable[[Tensor, Tensor], Tensor], why: str = "") -> Tensor:
     """The decision w that belongs to the costs, differentiable.
 
-    way_back: turns a gradient in w into one in the costs.
-    again: the same for second derivatives, in differentiable operations on the gradient and on the decision; or text, why
-        there are no second derivatives, which is then the error of who asks for one.
+    backward: turns a gradient in w, and w, into the gradient in the costs, in differentiable operations; or else `why` says why
+        there are no second derivatives, in the error for whoever asks for one.
     """
     if not (costs.requires_grad and torch.is_grad_enabled()):
         refuse_tangent(costs)
         return w
 
-    def backward(gradient: Tensor, decision: Tensor) -> tuple[Tensor]:
-        if not torch.is_grad_enabled():  # nobody asks for second derivatives
-            return (way_back(gradient),)
-        if isinstance(again, str):
-            return (refusing(way_back(gradient), decision, again),)
-        return (again(gradient, decision),)
+    def in_costs(gradient: Tensor, decision: Tensor) -> tuple[Tensor]:
+        slope = backward(gradient, decision)
+        return (refusing(slope, decision, why) if why and torch.is_grad_enabled() else slope,)
 
-    return attached(w.detach(), backward, costs)
+    return attached(w.detach(), in_costs, costs)
 
 
 def refuse_tangent(costs: Tensor) -> None:
@@ -255,6 +248,8 @@ def symmetric(v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -
     """J v with `matrix` for v → J v, J symmetric and constant near the decision: its derivative there is zero."""
     with torch.no_grad():
         product = matrix(v)
+    if not torch.is_grad_enabled():
+        return product
     return attached(
         product, lambda gradient, _: (symmetric(gradient, decision, matrix), torch.zeros_like(decision)), v, decision
     )
@@ -265,39 +260,70 @@ def applied(function: Callable[[np.ndarray], np.ndarray], v: Tensor) -> Tensor:
     return like(function(as_rows(v, v.shape[:-1].numel(), np.float64)), v)
 
 
-def norm_gradient(face: Any, gradient: Tensor, decision: Tensor) -> Tensor:
-    """(dw/dc)ᵀ gradient with the norm as regularizer, as stated in `Smoothed`, in differentiable operations: 1/κ = ‖w‖/μ."""
-    v, w, projection = gradient.double(), decision.double(), partial(applied, face.along)
-    out = -w.norm(dim=-1, keepdim=True) / float(face.mu[0]) * symmetric(v, w, projection)
-    along = symmetric(w, w, projection)
-    room = (w - along).square().sum(-1, keepdim=True)  # ‖w‖² − wᵀP w, without its rounding
-    there = room > 0
-    share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-    return (out + share * along).to(gradient)  # type: ignore[no-any-return]
-
-
 class FaceGradient(NamedTuple):
-    """The gradient of a batch of solutions on their face, as of `dflearn.engine.smoothed.cpu.Face`. w: the decisions, with the norm. objective: whose S leads on from the costs c to y;
-    `None` where gradients end at c."""
+    """The gradient of a batch of solutions on their face, as stated in `Smoothed`.
+
+    face: as of `dflearn.engine.smoothed.cpu.Face`. sides: of the instances. norm: whether the norm is the regularizer. objective:
+    whose S leads on from the costs c to y; `None` where gradients end at c.
+    """
 
     face: Any
-    w: Tensor | None
-    objective: Objective | None
+    sides: Sides
+    norm: bool = False
+    objective: Objective | None = None
 
-    def once(self, gradient: Tensor) -> Tensor:
-        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
-        if self.w is None:
-            return self._to_y(applied(self.face.project, gradient))
-        return self._to_y(norm_gradient(self.face, gradient, self.w))
+    def backward(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`, in differentiable operations: on a face its projection is constant."""
+        if self.norm:
+            slope = self._with_norm(gradient, decision)
+        else:
+            slope = symmetric(gradient, decision, partial(applied, self.face.project))
+        return slope if self.objective is None else self.objective.transpose(slope)
 
-    def twice(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        """The same in differentiable operations: on a face its projection is constant."""
-        if self.w is None:
-            return self._to_y(symmetric(gradient, decision, partial(applied, self.face.project)))
-        return self._to_y(norm_gradient(self.face, gradient, decision))
+    def _with_norm(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        """With the norm as regularizer: 1/κ = ‖w‖/μ."""
+        v, w, projection = gradient.double(), decision.double(), partial(applied, self.face.along)
+        out = -w.norm(dim=-1, keepdim=True) / float(self.face.mu[0]) * symmetric(v, w, projection)
+        along = symmetric(w, w, projection)
+        room = (w - along).square().sum(-1, keepdim=True)  # ‖w‖² − wᵀP w, without its rounding
+        there = room > 0
+        share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
+        return (out + share * along).to(gradient)  # type: ignore[no-any-return]
 
-    def _to_y(self, gradient: Tensor) -> Tensor:
-        return gradient if self.objective is None else self.objective.transpose(gradient)
+    def side_gradients(self, gradient: Tensor, decision: Tensor) -> dict[str, np.ndarray]:
+        """By name, (dw/d side)ᵀ gradient, `(count, k)`."""
+        w, v = (as_rows(part, part.shape[:-1].numel(), np.float64) for part in (decision, gradient))
+        found: dict[str, np.ndarray] = self.face.side_gradients(self.sides, w, v)
+        return found
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the engine makes the face of."""
+        return tuple(map(torch.from_numpy, self.face.arrays()))
+
+
+def with_sides(
+    decision: Tensor, instance: Instance | None, slopes: Callable[[Tensor, Tensor], Mapping[str, Any]]
+) -> Tensor:
+    """The decision `(*batch, n)`, differentiable in its instance's right-hand sides, bounds and q too, where that is wanted.
+
+    slopes: turns a gradient in w, and w, into the gradients in the sides, by name.
+    """
+    if not (wanted := wanted_sides(instance)):
+        return decision
+
+    def backward(gradient: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        found = slopes(gradient.detach(), w)
+        parts = [torch.as_tensor(found[name]).reshape(side.shape).to(side) for name, side in wanted.items()]
+        why = "gradients in an instance's sides have no second derivatives"
+        return tuple(refusing(part, w, why) if torch.is_grad_enabled() else part for part in parts)
+
+    return attached(decision, backward, *wanted.values())
+
+
+def wanted_sides(instance: Instance | None) -> dict[str, Tensor]:
+    """The right-hand sides, bounds and q that a gradient is wanted for."""
+    learned = {} if instance is None or not torch.is_grad_enabled() else instance.learned()
+    return {name: value for name, value in learned.items() if name != "d"}
 
 
 def refusing(value: Tensor, depends_on: Tensor, why: str) -> Tensor:
@@ -328,7 +354,6 @@ class AroundSolver(Layer):
     """
 
     solver: Solver
-    _said = False  # where costs on a GPU are solved
     known_rows: ClassVar[bool] = True
     takes_q = True  # as far as the solver does
 
@@ -345,13 +370,9 @@ class AroundSolver(Layer):
         self.start_blank = solver.start_blank
 
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
-        if isinstance(y, Tensor) and y.is_cuda and not (self.solver.on_devices or self._said):
-            self._said = True
-            warnings.warn(
-                f"{type(self.solver).__name__} solves on the CPU, to which costs on {y.device} are copied (docs/how-to/gpu.md)",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        if isinstance(y, Tensor) and y.is_cuda and not self.solver.on_devices:
+            name = type(self.solver).__name__
+            self._warn_of_cpu(f"{name} solves on the CPU, to which costs on {y.device} are copied")
         return super().solve(y, instance, start)
 
     def extra_repr(self) -> str:
@@ -372,10 +393,10 @@ class AroundSolver(Layer):
 
 
 class Exact(AroundSolver):
-    """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere, for a linear objective).
+    """The exact solver as a layer: w*(y), with Jacobian zero, as it is almost everywhere for a linear objective.
 
-    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows. With Q, or right-hand sides that are
-    predicted, decisions move with y: losses that differentiate through them (SCE, regret, errors of decisions) want `Smoothed` then.
+    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows. With Q, or predicted right-hand sides,
+    decisions move with y: losses that differentiate through them (SCE, regret, errors of decisions) want `Smoothed` then.
 
     Examples:
         >>> layer = dfl.Exact(problem.solver())

@@ -10,7 +10,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +19,8 @@ from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL, Certifier
 from dflearn.errors import MissingExtraError, OptionError
-from dflearn.layers.base import Layer, PositiveWeight, refuse_quadratic, symmetric, with_gradient
+from dflearn.layers.base import Layer, PositiveWeight, one_of, symmetric, with_gradient
 from dflearn.layers.smoothed import Smoothed
-from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
@@ -30,7 +30,7 @@ NO_SECOND = "CvxpySmoothed(regularizer='norm') has no second derivatives: use Sm
 KEPT = 32  # how many shapes of the constraints stay compiled
 
 
-class CvxpySmoothed(WithoutCaches, Layer):
+class CvxpySmoothed(Layer):
     """w minimizes obj(y, w) + (μ/2)‖w‖² ("squared") or obj(y, w) + μ‖w‖₂ ("norm") over the LP relaxation.
 
     The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: the rule of `certify` judges its answers.
@@ -53,7 +53,6 @@ class CvxpySmoothed(WithoutCaches, Layer):
 
     program: Program
     annealed = ("mu",)
-    made_anew: ClassVar = {"_compiled": dict}
     mu = PositiveWeight("μ", "(for mu = 0 use Exact)")  # where it is set anew, the program is compiled anew
 
     def __init__(
@@ -67,18 +66,19 @@ class CvxpySmoothed(WithoutCaches, Layer):
         solver_args: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(program.objective)
-        refuse_quadratic("CvxpySmoothed", program)
-        if regularizer not in ("squared", "norm"):
-            raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
+        if program.Q is not None:
+            raise OptionError(
+                f"CvxpySmoothed takes linear objectives, and {program!r} has a quadratic one: use Smoothed"
+            )
         _import()
-        self.program, self.mu, self.regularizer = program.relax(), mu, regularizer
+        self.program, self.mu = program.relax(), mu
+        self.regularizer = one_of("regularizer", regularizer, "squared", "norm")
         self.solver_args = {
             "solve_method": "Clarabel",
             **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance),
             **dict.fromkeys(("n_jobs_forward", "n_jobs_backward"), threads),
             **(solver_args or {}),
         }
-        self._compiled: dict[tuple[Any, ...], Any] = {}
         self._certifier, equalities = Certifier(self.program), program.A.shape[0]
         self._places = np.append(self.program.equality_form().kept, equalities + np.arange(program.G.shape[0]))
 
@@ -87,9 +87,8 @@ class CvxpySmoothed(WithoutCaches, Layer):
 
     def regularization(self, w: Tensor) -> Tensor:
         if self.regularizer == "squared":
-            return self.mu / 2 * w.square().sum(-1)
-        norm: Tensor = torch.linalg.vector_norm(w, dim=-1)
-        return self.mu * norm
+            return 0.5 * self.mu * w.square().sum(-1)  # type: ignore[no-any-return]
+        return self.mu * w.norm(dim=-1)  # type: ignore[no-any-return]
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch, n = y.shape[:-1], self.program.n
@@ -155,7 +154,7 @@ class CvxpySmoothed(WithoutCaches, Layer):
         )
         parameters = [torch.tensor(part).expand(len(c), -1) for part in parts if part.shape[1]]
         with _quiet():
-            layer = self._compile(*kinds)
+            layer = _written(self.program, self.mu, self.regularizer, *(kind.tobytes() for kind in kinds))
         wanted = c.requires_grad and torch.is_grad_enabled()
         arguments = self.solver_args
         if not wanted:  # then diffcp refuses options of backward
@@ -164,51 +163,38 @@ class CvxpySmoothed(WithoutCaches, Layer):
         with _quiet(), torch.set_grad_enabled(wanted):
             w, *multipliers = layer(leaf, *parameters, solver_args=arguments)
 
-        def backward(gradient: Tensor) -> Tensor:
+        def in_costs(gradient: Tensor) -> Tensor:
             with _quiet(), torch.enable_grad():
                 (back,) = torch.autograd.grad(w, leaf, gradient.detach(), retain_graph=True)
             return back
 
-        def double_backward(gradient: Tensor, decision: Tensor) -> Tensor:
-            return symmetric(gradient, decision, backward)
-
         rows = torch.cat([part.detach() for part in multipliers], -1) if multipliers else c.new_zeros(len(c), 0)
-        second = double_backward if self.regularizer == "squared" else NO_SECOND
-        return with_gradient(c, w.detach(), backward, second), rows.detach()
+        why = "" if self.regularizer == "squared" else NO_SECOND
+        return with_gradient(c, w.detach(), lambda v, at: symmetric(v, at, in_costs), why), rows.detach()
 
-    def _compile(self, *kinds: np.ndarray) -> Any:
-        """The program as a CVXPY layer (c, b, h, bounds) → (w, *multipliers), for bounds of these kinds (see `_kinds`)."""
-        key = (self.mu, *(kind.tobytes() for kind in kinds))
-        if key not in self._compiled:
-            while len(self._compiled) >= KEPT:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[key] = self._write(*kinds)
-        return self._compiled[key]
 
-    def _write(self, *kinds: np.ndarray) -> Any:
-        import cvxpy
-        from cvxpylayers.torch import CvxpyLayer
+@lru_cache(maxsize=KEPT)
+def _written(program: Program, mu: float, regularizer: str, *bytes_of_kinds: bytes) -> Any:
+    """The program as a CVXPY layer (c, b, h, bounds) → (w, *multipliers), for bounds of these kinds (see `_kinds`)."""
+    import cvxpy
+    from cvxpylayers.torch import CvxpyLayer
 
-        program, w, c = self.program, cvxpy.Variable(self.program.n), cvxpy.Parameter(self.program.n)
-        parameters = [c]
+    w, c = cvxpy.Variable(program.n), cvxpy.Parameter(program.n)
+    parameters, kinds = [c], [np.frombuffer(one, bool) for one in bytes_of_kinds]
 
-        def constrained(left: Any, compare: Callable[[Any, Any], Any]) -> list[Any]:
-            if not left.shape[0]:
-                return []
-            parameters.append(cvxpy.Parameter(left.shape[0]))
-            return [compare(left, parameters[-1])]
+    def constrained(left: Any, compare: Callable[[Any, Any], Any]) -> list[Any]:
+        if not left.shape[0]:
+            return []
+        parameters.append(cvxpy.Parameter(left.shape[0]))
+        return [compare(left, parameters[-1])]
 
-        rows = constrained(program.A[program.equality_form().kept] @ w, operator.eq) + constrained(
-            program.G @ w, operator.le
-        )
-        bounds = [
-            bound
-            for kind, compare in zip(kinds, (operator.eq, operator.ge, operator.le), strict=True)
-            for bound in constrained(w[np.flatnonzero(kind)], compare)
-        ]
-        smoothing = self.mu / 2 * cvxpy.sum_squares(w) if self.regularizer == "squared" else self.mu * cvxpy.norm(w, 2)
-        problem = cvxpy.Problem(cvxpy.Minimize(c @ w + smoothing), rows + bounds)
-        return CvxpyLayer(problem, parameters, [w, *(row.dual_variables[0] for row in rows)])
+    rows = constrained(program.A[program.equality_form().kept] @ w, operator.eq)
+    rows += constrained(program.G @ w, operator.le)
+    compared = zip(kinds, (operator.eq, operator.ge, operator.le), strict=True)
+    bounds = [bound for kind, compare in compared for bound in constrained(w[np.flatnonzero(kind)], compare)]
+    smoothing = mu / 2 * cvxpy.sum_squares(w) if regularizer == "squared" else mu * cvxpy.norm(w, 2)
+    problem = cvxpy.Problem(cvxpy.Minimize(c @ w + smoothing), rows + bounds)
+    return CvxpyLayer(problem, parameters, [w, *(row.dual_variables[0] for row in rows)])
 
 
 def _kinds(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

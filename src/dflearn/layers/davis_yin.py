@@ -6,18 +6,18 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.engine.certify import ROUNDING, Certifier
+from dflearn.engine.smoothed.quadratic import QuadraticRows
 from dflearn.errors import OptionError
-from dflearn.layers.base import FaceGradient, Layer, as_rows, weight, with_gradient
+from dflearn.layers.base import FaceGradient, Layer, as_rows, one_of, weight, with_gradient, with_sides
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from dflearn.engine.davis_yin.batch import Answer, Backend, Batch
     from dflearn.engine.davis_yin.data import SplittingRows
     from dflearn.engine.smoothed.cpu import SmoothedRows
-    from dflearn.engine.smoothed.quadratic import QuadraticRows
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
 MOST_ENTRIES = 2**26  # of the rows as a dense matrix, on a GPU
-GRADIENTS: tuple[Gradient, ...] = ("jfb", "unrolled", "implicit")
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # errors that each dtype reaches
 LARGEST = float(np.finfo(float).max)
 
@@ -39,23 +37,20 @@ LARGEST = float(np.finfo(float).max)
 class DavisYin(WithoutCaches, Layer):
     """w(y) ≈ argmin obj(y, w) + (μ/2)‖w‖² over the LP relaxation, by Davis-Yin iterations from z = 0:
 
-        x = clip(z, lower, upper),    z⁺ = z − x + P₁((2 − α μ_j) x − z − α c),    c = S y + d,
+        x = clip(z, lower, upper),    z⁺ = z − x + P₁((2 − α μ_j) x − z − α c),    c = S y + d + Q x,
 
-    with P₁(v) = v − Âᵀ(Â Âᵀ)⁻¹(Â v − b̂) and μ_j = μ on decision variables, 0 on slacks. The decision is the part of
-    clip(z) that belongs to the decision variables: within its bounds always, on the rows in the limit. The limit is the
-    smoothed solution for every step 0 < α < 2/μ; after few iterations the decision depends on α and on the start. With a
-    quadratic objective c is S y + d + Q x, and 0 < α < 2/(‖Q‖ + μ); Q may be singular.
+    with P₁(v) = v − Âᵀ(Â Âᵀ)⁻¹(Â v − b̂) and μ_j = μ on decision variables, 0 on slacks. The decision is clip(z) without the slacks:
+    within its bounds always, on the rows in the limit, which is the smoothed solution for every step 0 < α < 2/(‖Q‖ + μ). After few
+    iterations the decision depends on α and on the start. Q may be singular.
 
     Let D be the diagonal mask of z strictly inside the bounds at the last iteration, P = I − Âᵀ(Â Âᵀ)⁻¹Â, and E the
     columns of the identity that belong to decision variables. Gradients dw/dc (and dw/dy = dw/dc · S):
 
-    - "jfb", Jacobian-free: the last iteration alone is differentiated, its argument z held fixed:
-      dw/dc = −α Eᵀ D P E. Not the derivative of anything but that iteration; it scales with α.
+    - "jfb", Jacobian-free: −α Eᵀ D P E, of the last iteration alone, its argument z held fixed. It scales with α.
     - "unrolled": the exact derivative through every iteration, with α held fixed.
-    - "implicit": the derivative of the limit, −(1/μ) P_face or −Z(Zᵀ(Q + μI)Z)⁻¹Zᵀ, as of `Smoothed`, on the face where the
-      last z lies (in force: equalities, and inequalities whose slack is zero). Exact once the iterations have found that
-      face. Needs μ > 0, or Q positive definite. The only one with second derivatives (zero on a face); the others raise an
-      error when they are asked for.
+    - "implicit": the derivative of the limit, as of `Smoothed`, on the face where the last z lies (in force: equalities, and
+      inequalities whose slack is zero). Exact once the iterations have found that face. Needs μ > 0, or Q positive definite. The only
+      one with second derivatives (zero on a face); for the others they are an error.
 
     Args:
         program: integrality is dropped.
@@ -65,15 +60,14 @@ class DavisYin(WithoutCaches, Layer):
             the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same). With Q
             at most 1.5/(‖Q‖ + μ).
         iterations: how many; with a tolerance, at most how many.
-        tolerance: an instance is OPTIMAL where the rule of `dflearn.engine.certify` holds with errors of at most this, in float32 at most
-            1e-5 and beside float32's rounding; it stops there. An instance that does not get there has no decision: its status says whether it is infeasible
-            or unbounded, where that can be proven, and is NOT_FOUND otherwise. Without a tolerance every decision counts
-            as FEASIBLE, and nothing is proven.
+        tolerance: an instance stops, and is OPTIMAL, where the rule of `dflearn.engine.certify` holds with errors of at most this, in
+            float32 at most 1e-5 and beside float32's rounding. One that does not get there has no decision: it is INFEASIBLE or
+            UNBOUNDED, where that can be proven, or NOT_FOUND. Without a tolerance every decision counts as FEASIBLE.
         gradient: "jfb", "unrolled" or "implicit".
 
-    `Solution.residual` is the error by that rule; without a tolerance it is ‖z⁺ − z‖/‖x‖, in the largest norm. b, h, lower, upper and q of an instance that require a gradient get
-    theirs with the implicit rule. A start is z, float32 `(*batch, n + inequalities)`, and is
-    taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
+    `Solution.residual` is the error by that rule; without a tolerance it is ‖z⁺ − z‖/‖x‖, in the largest norm. b, h, lower, upper and q
+    of an instance that require a gradient get theirs with the implicit rule. A start is z, float32 `(*batch, n + inequalities)`, and
+    needs a tolerance: otherwise the decision would depend on it. Computes in the dtype of the costs.
 
     Examples:
         >>> layer = dfl.DavisYin(program, mu=1.0, iterations=200)
@@ -86,7 +80,6 @@ class DavisYin(WithoutCaches, Layer):
     compiles_by_batch = True
     takes_q = True
     annealed = ("mu",)
-    made_anew: ClassVar = {"_warned": bool}
 
     def __init__(
         self,
@@ -103,17 +96,15 @@ class DavisYin(WithoutCaches, Layer):
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         if tolerance is not None and not tolerance > 0:
             raise OptionError(f"tolerance must be positive, or None for a fixed number of iterations; got {tolerance}")
-        if gradient not in GRADIENTS:
-            raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
         self.program = program.relax()
+        self.gradient: Gradient = one_of("gradient", gradient, *get_args(Gradient))
         self.moves_rows = gradient == "implicit"
         self.norm_of_Q = 0.0 if program.Q is None else program.Q.norm
-        self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
+        self.step, self.iterations, self.tolerance = step, int(iterations), tolerance
         self.mu = mu
         form = self.program.equality_form()
         self.width = form.n + form.slacks
         self.start_width = 0 if tolerance is None else self.width
-        self._warned = False
 
     @property
     def mu(self) -> float:
@@ -155,8 +146,6 @@ class DavisYin(WithoutCaches, Layer):
     @cached_property
     def quadratic(self) -> QuadraticRows:
         """The same for quadratic objectives."""
-        from dflearn.engine.smoothed.quadratic import QuadraticRows
-
         return QuadraticRows(self.program)
 
     def regularization(self, w: Tensor) -> Tensor:
@@ -178,7 +167,7 @@ class DavisYin(WithoutCaches, Layer):
             decision = self._implicit(run, costs, w, instance, q)
         else:
             why = f"DavisYin(gradient={self.gradient!r}) has no second derivatives: use DavisYin(…, gradient='implicit'), or Smoothed"
-            decision = with_gradient(costs, w, run.backward, why)
+            decision = with_gradient(costs, w, lambda gradient, _: run.backward(gradient), why)
         status, objective, residual = (part.reshape(batch).to(y.device) for part in parts)
         return Solution(
             decision=decision,
@@ -220,14 +209,10 @@ class DavisYin(WithoutCaches, Layer):
 
     def _implicit(self, run: Run, costs: Tensor, w: Tensor, instance: Instance | None, q: np.ndarray | None) -> Tensor:
         """The decision with its derivative in costs and sides on the face."""
-        from dflearn.layers.sides import wanted_sides, with_sides
-
-        solver = self.faces if self.program.Q is None and q is None else self.quadratic
-        face = solver.face_of(*run.face(), self.mu, q)
-        gradient = FaceGradient(face, None, None)
-        decision = with_gradient(costs, w, gradient.once, gradient.twice)
-        wanted = wanted_sides(instance)
-        return with_sides(decision, wanted, partial(face.side_gradients, run.batch.sides)) if wanted else decision
+        rows = self.faces if self.program.Q is None and q is None else self.quadratic
+        gradient = FaceGradient(rows.face_of(*run.face(), self.mu, q), run.batch.sides)
+        decision = with_gradient(costs, w, gradient.backward)
+        return with_sides(decision, instance, gradient.side_gradients)
 
     def _checks_later(self, device: torch.device) -> bool:
         return device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # when nobody can look
@@ -239,16 +224,10 @@ class DavisYin(WithoutCaches, Layer):
         rows = self.program.equality_form().matrix.shape[0]
         if self.tolerance is None and rows * self.width <= MOST_ENTRIES:
             return True
-        if not self._warned:
-            self._warned = True
-            why = "with a tolerance, which the CPU judges"
-            if self.tolerance is None:
-                why = f"its {rows} rows of {self.width} numbers are too many for a dense matrix"
-            warnings.warn(
-                f"DavisYin solves costs on {device} on the CPU, to which they are copied: {why} (docs/how-to/gpu.md)",
-                RuntimeWarning,
-                stacklevel=6,
-            )
+        why = "with a tolerance, which the CPU judges"
+        if self.tolerance is None:
+            why = f"its {rows} rows of {self.width} numbers are too many for a dense matrix"
+        self._warn_of_cpu(f"DavisYin solves costs on {device} on the CPU, to which they are copied: {why}")
         return False
 
 

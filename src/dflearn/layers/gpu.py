@@ -1,27 +1,24 @@
 """`Smoothed` on a GPU: costs, faces and starts stay there, and nothing waits for it.
 
-Kernels answer with a status per instance. Where a gradient is wanted, as in a training step, the statuses travel to the host
-beside the work that follows and are polled before the next solve, or when someone asks (`watch`). Otherwise, and from the first
-instance on that the kernels did not finish, a solve waits for them, and the CPU finishes those instances.
+Kernels answer with a status per instance. Where a gradient is wanted, statuses are polled before the next solve, or when someone
+asks (`watch`). Otherwise, and from the first instance on that the kernels did not finish, a solve waits for them, and the CPU
+finishes those instances.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.engine.cuda.nvrtc import NotHere
+from dflearn.engine.cuda.watch import Watch
 from dflearn.engine.smoothed.gpu import DOUBLE, Alarmed, BlockAnswer, Costs, SmoothedBlocks
-from dflearn.engine.smoothed.quadratic import Substitution
 from dflearn.errors import SolverError
-from dflearn.layers.base import as_rows, symmetric, with_gradient
-from dflearn.layers.sides import moved_by, wanted_sides
-from dflearn.layers.watch import Watch
+from dflearn.layers.base import as_rows, symmetric
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Status, check_costs
 
@@ -33,7 +30,7 @@ PRECISIONS = (torch.float64, torch.float32)  # that the kernels read
 
 
 class SmoothedLayer(Protocol):
-    """What `solve_on_gpu` reads of `Smoothed`."""
+    """What `answer_on_gpu` reads of `Smoothed`."""
 
     objective: Objective
     program: Program
@@ -48,24 +45,6 @@ class SmoothedLayer(Protocol):
     def rows(self) -> SmoothedRows: ...
 
 
-def blocks_or_reason(
-    program: Program, device: torch.device, regularizer: str, change: Substitution | None
-) -> SmoothedBlocks | str:
-    """The program on a CUDA device, or where its costs are solved instead and why, which is warned of once."""
-    try:
-        if regularizer == "norm":
-            raise NotHere("the norm as regularizer is searched for there")
-        return SmoothedBlocks.prepare(program, device, change)
-    except NotHere as reason:
-        warnings.warn(
-            f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/how-to/gpu.md)",
-            RuntimeWarning,
-            stacklevel=6,
-        )
-        shown = str(reason).partition("\n")[0].translate({ord(one): None for one in "()"})
-        return f"the CPU for {device}: {shown}"
-
-
 class BlockFace(NamedTuple):
     """The faces that the solutions w of a batch lie on. factor: −1/μ.
 
@@ -78,37 +57,33 @@ class BlockFace(NamedTuple):
     factor: Tensor
     watch: Watch
     w: Tensor
+    instance: Instance | None
     objective: Objective | None = None
     costs: Costs | None = None
 
-    def backward(self, gradient: Tensor) -> Tensor:
-        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`."""
-        if self.objective is None or self.costs is None or self.watch.waiting:
-            back = self._to_costs(gradient)
-            return back if self.objective is None else self.objective.transpose(back)
-        return self._projected(gradient, self.costs)
-
-    def double_backward(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        """The same in differentiable operations: the projection is constant on a face."""
+    def backward(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`, in differentiable operations: on a face its projection is constant."""
+        waits = torch.is_grad_enabled() or self.watch.waiting
+        if self.costs is not None and self.objective is not None and not waits:
+            return self._projected(gradient, self.costs)
         back = symmetric(gradient, decision, self._to_costs)
         return back if self.objective is None else self.objective.transpose(back)
 
-    def side_gradients(self, instance: Instance, names: list[str]) -> Callable[[Tensor], tuple[Tensor, ...]]:
-        """Turns a gradient in w into those in these sides of the instance, as of `layers.sides`."""
+    def side_gradients(self, gradient: Tensor, _: Tensor) -> dict[str, Tensor]:
+        """By name, (dw/d side)ᵀ gradient, `(count, k)`."""
+        v, change = gradient.detach().reshape(len(self.w), -1).to(DOUBLE), self.blocks.change
+        v = v if change is None else change.costs(v)
+        out, off = self.blocks.prices(self.inside, self.in_force, v)
+        for i, _x, prices in self._left(v, off):
+            out[i] = prices
+        instance = Instance() if self.instance is None else self.instance
+        sides = instance if change is None else change.instance(instance) or instance
+        found = self.blocks.side_gradients(sides, self.inside, self.w, v, self.blocks.outwards(out))
+        return found if change is None else change.side_gradients(found)
 
-        def backward(gradient: Tensor) -> tuple[Tensor, ...]:
-            v, change = gradient.detach().reshape(len(self.w), -1).to(DOUBLE), self.blocks.change
-            v = v if change is None else change.costs(v)
-            out, off = self.blocks.prices(self.inside, self.in_force, v)
-            for i, _, prices in self._left(v, off):
-                out[i] = prices
-            sides = instance if change is None else change.instance(instance) or instance
-            found = self.blocks.side_gradients(sides, self.inside, self.w, v, self.blocks.outwards(out))
-            found = found if change is None else change.side_gradients(found)
-            values = (getattr(instance, name) for name in names)
-            return tuple(found[name].reshape(like.shape).to(like) for name, like in zip(names, values, strict=True))
-
-        return backward
+    def tensors(self) -> tuple[Tensor, ...]:
+        """inside, in_force and μ."""
+        return self.inside, self.in_force, -1 / self.factor
 
     def _to_costs(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
@@ -144,58 +119,37 @@ class BlockFace(NamedTuple):
             yield i, x, z
 
 
-def solve_on_gpu(
-    layer: SmoothedLayer, blocks: SmoothedBlocks, y: Tensor, instance: Instance | None, start: Tensor | None
-) -> Solution:
-    """`Smoothed._solve` where the costs y `(*batch, p)` are."""
-    wanted = wanted_sides(instance)
-    # Gradients lead from w to y at once, unless the instance's d wants one too.
-    own_d = None if instance is None else instance.d
-    origin = layer.objective.vector(y.double(), instance) if own_d is not None and own_d.requires_grad else y
-    given = blocks.takes_y and own_d is None and y.dtype in PRECISIONS
-    if given or origin is not y:
-        costs = origin.detach()
-    else:
-        costs = layer.objective.vector(y.detach().double(), instance)
-    training = torch.is_grad_enabled() and (origin.requires_grad or bool(wanted))
-    solution, face = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype, given=given)
-    if origin is y:
-        face = face._replace(objective=layer.objective)
-    decision = with_gradient(origin, solution.decision, face.backward, face.double_backward)
-    if wanted and instance is not None:
-        decision = moved_by(decision, face.side_gradients(instance, list(wanted)), *wanted.values())
-    return solution.with_decision(decision)
-
-
 def answer_on_gpu(
     layer: SmoothedLayer,
     blocks: SmoothedBlocks,
-    costs: Tensor,
+    y: Tensor,
+    origin: Tensor,
     instance: Instance | None,
     start: Tensor | None,
     training: bool,
-    dtype: torch.dtype,
-    *,
-    given: bool = False,
 ) -> tuple[Solution, BlockFace]:
-    """The answer for c `(*batch, n)`, without a gradient, its decision of that dtype; and the faces that it lies on.
-
-    given: whether the kernels are to make c of y, `(*batch, p)`, instead.
+    """`Smoothed.answer` where the costs are.
 
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
     graph is captured, nothing does.
     """
-    batch, watch, change, mu = costs.shape[:-1], layer.watch, blocks.change, layer.mu
+    has_d = instance is not None and instance.d is not None
+    given = origin is y and blocks.takes_y and not has_d and y.dtype in PRECISIONS  # the kernels make c of y
+    if given or origin is not y:
+        costs = origin.detach()
+    else:
+        costs = layer.objective.vector(y.detach().double(), instance)
+    batch, watch, change, mu, own = costs.shape[:-1], layer.watch, blocks.change, layer.mu, instance
     if change is not None:
         layer.program.sides(instance, batch.numel())  # checks the instance, in the user's words
-        costs, instance, mu = change.costs(costs), change.instance(instance), 1.0
+        costs, own, mu = change.costs(costs), change.instance(instance), 1.0
     c = (costs if given else costs.double()).reshape(batch.numel(), costs.shape[-1])
     start_rows = None if start is None else start.detach().reshape(len(c), layer.start_width)
     captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
     if not captured:
         watch.mark()
     through, wants_start = blocks.costs if given else None, start is not None
-    answer = blocks.solve(c, mu, instance, start_rows, layer.tolerance, costs=through, multipliers=wants_start)
+    answer = blocks.solve(c, mu, own, start_rows, layer.tolerance, costs=through, multipliers=wants_start)
     # From here on the device works.
     if not captured:
         _complain(watch.end())
@@ -206,12 +160,12 @@ def answer_on_gpu(
     elif bool((answer.status != OPTIMAL).any()):
         if given:
             costs = layer.objective.vector(costs.double(), instance)
-        slow = _finish(layer, blocks, costs, mu, instance, answer)
+        slow = _finish(layer, blocks, costs, mu, own, answer)
     factor = blocks.weights(mu)[1]
-    face = BlockFace(blocks, answer.inside, answer.in_force, factor, watch, answer.w, costs=through)
+    face = BlockFace(blocks, answer.inside, answer.in_force, factor, watch, answer.w, instance, costs=through)
     decision = answer.decision if change is None else change.decision(answer.decision)
     solution = Solution(
-        decision=decision.reshape(*batch, layer.program.n).to(dtype),
+        decision=decision.reshape(*batch, layer.program.n).to(y.dtype),
         status=answer.status.reshape(batch),
         objective=answer.objective.reshape(batch),
         bound=answer.bound.reshape(batch),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dflearn.engine.torch_private import gamma
 from dflearn.errors import OptionError
-from dflearn.layers.base import AroundSolver, PositiveWeight, raised, weight, with_gradient
+from dflearn.layers.base import AroundSolver, PositiveWeight, one_of, raised, weight, with_gradient
 from dflearn.layers.perturbed import Sampled
 from dflearn.program import Instance, Objective
 from dflearn.randomness import Randomness
@@ -37,18 +37,17 @@ def difference_gradient(
     step_of: Callable[[Tensor], float],
     *,
     two_sided: bool = False,
-) -> Callable[[Tensor], Tensor]:
+) -> Callable[[Tensor, Tensor], Tensor]:
     """gradient g in w ↦ (w(c + λ g) − w(c)) / λ, or (w(c + λ g) − w(c − λ g)) / 2λ, in c; zero where λ is.
 
-    solve: the decisions `(*batch, n)` for an instance whose d is raised. step_of: λ for a gradient. What is written into the
-    caller's tensors meanwhile changes nothing.
+    solve: the decisions `(*batch, n)` for an instance whose d is raised. step_of: λ for a gradient.
     """
     own = None if instance is None else instance.map(lambda part: part.detach().clone())
 
     def moved(by: Tensor) -> Tensor:
         return solve(raised(objective, own, by))
 
-    def backward(gradient: Tensor) -> Tensor:
+    def backward(gradient: Tensor, _: Tensor) -> Tensor:
         step = step_of(gradient)
         if not step:
             return torch.zeros_like(gradient)
@@ -62,9 +61,8 @@ def difference_gradient(
 class BlackBox(AroundSolver):
     """w*(c), c = S y + d;   gradient g in w  ↦  (w*(c + λ g) − w*(c)) / λ in c: one more solve in backward.
 
-    That is the derivative of the piecewise linear interpolation of gᵀw*(·) between c and c + λ g. The larger λ, the more
-    decisions it sees; below a threshold nothing changes and the gradient is zero. g is what arrives: training lowers
-    the mean over a batch of B instances, which divides g by B, so λ goes with B.
+    That is the derivative of the piecewise linear interpolation of gᵀw*(·) between c and c + λ g. The larger λ, the more decisions it
+    sees; below a threshold the gradient is zero. The mean over a batch of B instances divides g by B, so λ goes with B.
 
     Args:
         solver: any exact solver.
@@ -96,7 +94,7 @@ class BlackBox(AroundSolver):
             return self.solver.solve(costs, there, from_here).check().decision
 
         backward = difference_gradient(solve, self.objective, instance, w, lambda gradient: step)
-        return replace(solution, decision=with_gradient(c, w, backward, NO_MORE.format(type(self).__name__)))
+        return replace(solution, decision=with_gradient(c, w, backward, NO_MORE.format("BlackBox")))
 
 
 class NegativeIdentity(AroundSolver):
@@ -107,9 +105,8 @@ class NegativeIdentity(AroundSolver):
         norm:  c / ‖c‖        J = (I − ĉĉᵀ)/‖c‖, ĉ = c/‖c‖: the size of the costs never matters
         std:   norm of mean   both
 
-    Costs that do not matter get no gradient, so that they do not drift, which would make others too small to matter. The
-    paper solves at the projected costs; where the decision does not depend on what is projected away, that is the
-    same, and where it does, it would answer another problem: here w* is at c always.
+    Costs that do not matter get no gradient, so that they do not drift. The paper solves at the projected costs, which is another
+    problem where the decision depends on what is projected away: here w* is at c always.
 
     Args:
         solver: any exact solver; there is no second solve.
@@ -122,9 +119,7 @@ class NegativeIdentity(AroundSolver):
 
     def __init__(self, solver: Solver, projection: Projection = "none") -> None:
         super().__init__(solver)
-        if projection not in get_args(Projection):
-            raise OptionError(f"projection is one of {', '.join(get_args(Projection))}; got {projection!r}")
-        self.projection = projection
+        self.projection = one_of("projection", projection, *get_args(Projection))
 
     def extra_repr(self) -> str:
         return f"{self.solver!r}, projection={self.projection!r}"
@@ -133,12 +128,11 @@ class NegativeIdentity(AroundSolver):
         solution, c = self.solver.solve(y.detach(), instance, start), self.objective.vector(y, instance)
         at = c.detach().clone()  # whoever writes to y later does not move where the Jacobian is
 
-        def backward(gradient: Tensor) -> Tensor:
+        def backward(gradient: Tensor, _: Tensor) -> Tensor:
             return -self._pulled_back(at, gradient)
 
-        return replace(
-            solution, decision=with_gradient(c, solution.decision, backward, NO_MORE.format(type(self).__name__))
-        )
+        why = NO_MORE.format("NegativeIdentity")
+        return replace(solution, decision=with_gradient(c, solution.decision, backward, why))
 
     def _pulled_back(self, c: Tensor, g: Tensor) -> Tensor:
         """Jᵀ g."""
@@ -176,18 +170,14 @@ def draw(noise: Noise, like: Tensor, shape: tuple[int, ...], generator: torch.Ge
 class ImplicitMLE(Sampled):
     """w̄(c) = mean over samples of w*(c − σ Z), c = S y + d;   gradient g in w  ↦  (w̄(c + λ g) − w̄(c)) / λ in c.
 
-    The same noise in both; `two_sided`: (w̄(c + λ g) − w̄(c − λ g)) / 2λ. λ is relative to the g that arrives, as in
-    `BlackBox`, which this is without noise.
+    The same noise in both; `two_sided`: (w̄(c + λ g) − w̄(c − λ g)) / 2λ. λ is as in `BlackBox`, which this is without noise.
 
     Z is on the predicted costs and is added to utilities: to y where the program maximizes, to −y where it minimizes,
     so that Gumbel noise of scale σ on a choice of one item gives the softmax of utilities/σ.
 
     Args:
-        solver: any exact solver.
-        sigma: scale of the noise, in units of the costs; may be set later, `layer.sigma = …`.
+        solver, sigma, samples, generator: as of `Perturbed`.
         step: λ > 0; may be set later, `layer.step = …`.
-        samples: draws per instance.
-        generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
         noise: "sum-of-gamma", "gumbel" or "gaussian": see `draw`.
         kappa: κ of the sum of gammas: about how many entries of a decision are 1.
         two_sided: central differences, for one more solve per sample.
@@ -214,11 +204,9 @@ class ImplicitMLE(Sampled):
         two_sided: bool = False,
     ) -> None:
         super().__init__(solver, sigma, samples, generator)
-        name = type(self).__name__
-        if noise not in get_args(Noise):
-            raise OptionError(f"{name} draws noise that is {', '.join(map(repr, get_args(Noise)))}; got {noise!r}")
-        self.step, self.noise, self.two_sided = step, noise, bool(two_sided)
-        self.kappa = weight(kappa, name, "a finite kappa > 0", lambda value: value > 0)
+        self.step, self.two_sided = step, bool(two_sided)
+        self.noise: Noise = one_of("noise", noise, *get_args(Noise))
+        self.kappa = weight(kappa, type(self).__name__, "a finite kappa > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         sides = ", two_sided=True" if self.two_sided else ""
@@ -248,8 +236,8 @@ class ImplicitMLE(Sampled):
             solve, self.objective, instance, w, self._steps(c.detach()), two_sided=self.two_sided
         )
 
-        def backward(gradient: Tensor) -> Tensor:
-            slope = difference(gradient)
+        def backward(gradient: Tensor, decision: Tensor) -> Tensor:
+            slope = difference(gradient, decision)
             self._learn(slope)
             return slope
 
@@ -259,8 +247,8 @@ class ImplicitMLE(Sampled):
 class AdaptiveImplicitMLE(ImplicitMLE):
     """As `ImplicitMLE`, with λ = α ‖c‖ / ‖g‖, norms over the batch: nothing to tune, whatever the unit of the loss.
 
-    After each backward α grows by `rate` while gradients are sparser than `target`, and shrinks otherwise: what is held
-    against the target is a moving average of the nonzero entries of a gradient per instance, of weight 0.9 on the past.
+    After each backward α grows by `rate` while gradients are sparser than `target`, by a moving average of their nonzero entries per
+    instance, of weight 0.9 on the past; and shrinks otherwise.
 
     Args:
         solver, sigma, samples, generator, noise, kappa, two_sided: as of `ImplicitMLE`.

@@ -10,12 +10,11 @@ import itertools
 import weakref
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.engine.torch_private import outside_of_graphs
-from dflearn.layers.base import as_rows, like, norm_gradient
+from dflearn.layers.base import FaceGradient
 from dflearn.program import Instance
 from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_costs, check_instance, check_start_shape
@@ -72,52 +71,17 @@ def _instance(given: tuple[Tensor | None, ...]) -> Instance | None:
     return Instance(**dict(zip(FIELDS, given, strict=True)))
 
 
-Tensors = tuple[Tensor, Tensor, Tensor]  # a face: inside, in_force and μ
-
-
-def _solved(
-    layer: Smoothed, costs: Tensor, instance: Instance | None, start: Tensor | None, training: bool, y: Tensor
-) -> tuple[Solution, Tensors]:
-    """The answer for c `(*batch, n)`, its decision like y, and its face."""
-    blocks = layer.blocks(costs.device)
-    if blocks is not None:
-        from dflearn.layers.gpu import answer_on_gpu
-
-        solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype)
-        return solution, (there.inside, there.in_force, -1 / there.factor)
-    c = as_rows(costs, y.shape[:-1].numel(), np.float64)
-    solution, face = layer.solve_here(c, instance, start, y)
-    inside, in_force, mu = map(torch.from_numpy, face.arrays())
-    return solution, (inside, in_force, mu)
-
-
-def _led_back(
-    layer: Smoothed, gradient: Tensor, decision: Tensor, tensors: Tensors, instance: Instance | None
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """A gradient in w `(*batch, n)` as one in c, and by name as those in the sides that the instance has."""
-    given = {} if instance is None else instance.present()
-    names: list[str] = [name for name in given if name in SIDES]
+def _face(layer: Smoothed, tensors: tuple[Tensor, ...], decision: Tensor, instance: Instance | None) -> Any:
+    """The face of inside, in_force and μ, as of `Smoothed.answer`."""
     inside, in_force, mu = tensors
-    blocks, count = layer.blocks(gradient.device), len(inside)
-    if blocks is not None:
+    if (blocks := layer.blocks(decision.device)) is not None:
         from dflearn.layers.gpu import BlockFace
 
-        w = decision.double().reshape(count, decision.shape[-1])
+        w = decision.double().reshape(len(inside), decision.shape[-1])
         w = w if blocks.change is None else blocks.change.point(w)
-        there = BlockFace(blocks, inside, in_force, -1 / mu, layer.watch, w)
-        back = there.backward(gradient)
-        if not names or instance is None:
-            return back, {}
-        return back, dict(zip(names, there.side_gradients(instance, names)(gradient), strict=True))
-    points, v = as_rows(decision, count, np.float64), as_rows(gradient, count, np.float64)
+        return BlockFace(blocks, inside, in_force, -1 / mu, layer.watch, w, instance)
     face = layer.backend().face(*(part.cpu().numpy() for part in tensors))
-    if layer.regularizer == "norm":
-        return norm_gradient(face, gradient, decision), {}
-    back = like(face.project(v), gradient)
-    if not names:
-        return back, {}
-    found = face.side_gradients(layer.program.sides(instance, count), points, v)
-    return back, {name: like(found[name], given[name]) for name in names}
+    return FaceGradient(face, layer.program.sides(instance, len(inside)), layer.regularizer == "norm")
 
 
 @torch.library.custom_op(
@@ -134,9 +98,7 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     batch = check_costs(y, layer.objective, values=not layer._checks_later(y.device))
     check_instance(instance, batch)
     check_start_shape(start, batch, layer.start_width)
-    solution, (inside, in_force, mu) = _solved(
-        layer, layer.objective.vector(y.double(), instance), instance, start, training, y
-    )
+    solution, face = layer.answer(y, layer.objective.vector(y.double(), instance), instance, start, training)
     solution.check()
     residual, fallback = solution.residual, solution.fallback
     assert residual is not None
@@ -144,7 +106,7 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     new_start = y.new_empty(0, dtype=torch.float64) if solution.start is None else solution.start
     parts = (solution.decision, solution.status, solution.objective, solution.bound, residual, fallback, new_start)
     # No two answers may share memory.
-    return tuple(part.to(y.device).clone() for part in (*parts, inside, in_force, mu))
+    return tuple(part.to(y.device).clone() for part in (*parts, *face.tensors()))
 
 
 @smoothed.register_fake
@@ -179,9 +141,11 @@ def smoothed_back(
     """Gradients in y, d, b, h, lower and upper; empty for what is not given."""
     *given, number = rest
     layer, instance = LAYERS[number], _instance(tuple(given))
-    back, sides = _led_back(layer, gradient, decision, (inside, in_force, mu), instance)
-    toward_y = layer.objective.transpose(back)
-    found = {"d": back.clone(), **sides}
+    face = _face(layer, (inside, in_force, mu), decision, instance)
+    back = face.backward(gradient, decision)
+    toward_y, found = layer.objective.transpose(back), {"d": back.clone()}
+    if instance is not None and set(SIDES) & set(instance.present()):
+        found |= {name: torch.as_tensor(part) for name, part in face.side_gradients(gradient, decision).items()}
     empty = gradient.new_empty(0)
     return toward_y.clone(), *(
         empty.clone() if part is None else found[name].to(part).reshape(part.shape)

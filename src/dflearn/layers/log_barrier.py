@@ -1,59 +1,36 @@
-"""The program with a logarithmic barrier, and its exact gradient: IntOpt (Mandi and Guns, 2020).
-
-    w_μ(y) = argmin over w of  obj(y, w) − μ Σ log(slack)   s.t.   A w = b
-
-over the slacks of all inequality rows and finite bounds of the relaxation: an interior point stopped at the barrier parameter μ.
-
-Newton's equations have two forms, each cheap for some programs: as many unknowns as A leaves directions free, or as there are rows.
-
-    H v = t   over   A v = 0,      H = Q / μ + Σ_i ∇s_i ∇s_iᵀ / s_i²
-"""
+"""The program with a logarithmic barrier, and its exact gradient: IntOpt (Mandi and Guns, 2020)."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from dflearn.engine.barrier import BarrierForm, Centre, Inside, Newton, find_centre
 from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, PositiveWeight, with_gradient
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
-from dflearn.program.arrays import LinearMap
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 
-# μ of the first stage, in units of the largest cost, and what it is divided by from stage to stage.
-FIRST, FASTER = 1.0, 5.0
-STEPS = 500  # of Newton's method
-NEAR = 0.25  # Newton's decrement below which whole steps are taken
-DONE, CENTRED = 1e-10, 0.1  # the decrement at which the last stage ends, and the others
-FINE = 1e-4  # a slack that is a smaller share of its terms is not their difference
 ROOM = 1e-9  # the least slack of a point that counts as inside
-REFINEMENTS = 3  # of prices of rows
-DEGENERATE = 1e-9  # relative to the largest: smaller singular values of the equality rows are zero
 FAR = 1e3  # Newton's way from a larger point may be without end: one of least length is looked for
 
 
-class LogBarrier(Layer):
+class LogBarrier(WithoutCaches, Layer):
     """w_μ(y) = argmin obj(y, w) − μ Σ_i log s_i(w) over A w = b, with s the slacks of G w ≤ h and of finite bounds.
 
     Gradient: dw/dy = −Z (ZᵀH Z)⁻¹ Zᵀ S, where H = Q + μ Σ_i ∇s_i ∇s_iᵀ / s_i² and the columns of Z are a basis of the null space
-    of A. The objective lies above the optimum of the relaxation by at most μ times the number of slacks. Newton's
-    method, damped by its decrement (self-concordance: no step leaves the inside), at falling μ. Its equations are as many as A has
-    free directions, or as there are rows, whichever is cheaper; they are dense. Where the form by rows does not find the centre, the
-    other one is tried.
+    of A. The objective lies above the optimum of the relaxation by at most μ times the number of slacks. Newton's method, damped by
+    its decrement, at falling μ; its equations are dense, in the cheaper form, and where that does not find the centre, in the other.
 
-    The barrier is infinite at vertices, where labels are, and moves with an instance's sides: it is no part of `Solution.objective`
-    nor of `regularization`. So this layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which
-    compare Ω of the label, take `Smoothed`.
+    The barrier is infinite at vertices, where labels are: it is no part of `Solution.objective` nor of `regularization`. So this
+    layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which compare Ω of the label, take `Smoothed`.
 
     OPTIMAL: rows hold as `certify` wants, the decision is strictly inside, and Newton's decrement and every variable's reduced cost of
     the problem with its barrier, beside its terms, are at most 1e-6. The decision is then the barrier's optimum, not the program's.
@@ -76,14 +53,15 @@ class LogBarrier(Layer):
         super().__init__(program.objective)
         self.program = program.relax()
         self.mu = mu
-        self._shared: _Inside | None = None
         self._certifier = Certifier(self.program)
+
+    @cached_property
+    def _own(self) -> Inside:
+        """A point inside the program's own sides."""
+        return _find(self.program, self.program.own_sides)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shared": None}
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch, count, n, mu = y.shape[:-1], y.shape[:-1].numel(), self.program.n, self.mu
@@ -92,17 +70,17 @@ class LogBarrier(Layer):
         groups = (torch.arange(count),) if sides.is_shared else torch.arange(count).split(1)
         w, value = torch.full((count, n), torch.nan).double(), torch.full((count,), torch.nan).double()
         status, residual = torch.zeros(count, dtype=torch.int8), torch.zeros(count).double()
-        fallback, found = torch.zeros(count, dtype=torch.bool), list[tuple[Tensor, Newton, _Centre]]()
+        fallback, found = torch.zeros(count, dtype=torch.bool), list[tuple[Tensor, Newton, Centre]]()
         for group in groups if count else ():
             own = sides if sides.is_shared else sides.row(int(group[0]))
-            inside = self._inside(own)
+            inside = self._own if own is self.program.own_sides else _find(self.program, own)
             status[group] = int(inside.status)
             rest = group if inside.status is Status.OPTIMAL else group[:0]
             for again in (False, True):
                 if not len(rest):
                     break
                 newton = inside.surer if again else inside.cheaper
-                centre = _centre(inside, newton, c[rest], mu)
+                centre = find_centre(inside, newton, c[rest], mu)
                 found.append((rest, newton, centre))
                 w[rest] = torch.from_numpy(np.clip(centre.w.numpy(), own.lower, own.upper))  # fixed variables are fixed
                 error, value[rest] = torch.from_numpy(self._errors(c[rest].numpy(), w[rest].numpy(), own)), centre.value
@@ -114,7 +92,7 @@ class LogBarrier(Layer):
         failed = (status == int(Status.FAILED)).numpy()
         reason = np.where(failed, "no centre was found; if optimal decisions run off without end, there is none", "")
 
-        def way_back(gradient: Tensor) -> Tensor:
+        def backward(gradient: Tensor, _: Tensor) -> Tensor:
             g, slope = gradient.detach().double().cpu().reshape(count, n), torch.zeros(count, n).double()
             for group, newton, centre in found:  # what was solved again comes later
                 slope[group] = newton.direction(centre.factor, -g[group] / mu)[0]
@@ -122,7 +100,7 @@ class LogBarrier(Layer):
 
         why = "LogBarrier has no second derivatives: use Smoothed"
         return Solution(
-            decision=with_gradient(costs, w.reshape(*batch, n).to(y), way_back, why),
+            decision=with_gradient(costs, w.reshape(*batch, n).to(y), backward, why),
             status=status.reshape(batch),
             objective=value.reshape(batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),
@@ -138,23 +116,15 @@ class LogBarrier(Layer):
         With the prices π = μ/s of the slacks the variable's is |ρ_j| / s_j, ρ = c + Q w + Gᵀπ + π_upper − π_lower − Aᵀλ, beside its
         terms. λ is the best. By how much rounding of the slacks may change ρ_j is allowed for.
         """
-        program, free = self.program, sides.lower < sides.upper
+        program, free, each = self.program, sides.lower < sides.upper, sp.eye_array(self.program.n)
+        rows, limits = sp.vstack([program.G, -each, each]), np.concatenate([sides.h, -sides.lower, sides.upper])
+        sizes, kept = abs(rows), np.concatenate([np.full(len(sides.h), True), free, free])
         with np.errstate(all="ignore"):
-            slacks = sides.h - (program.G @ w.T).T, w - sides.lower, sides.upper - w
-            ends = (np.abs(w) + np.abs(end) for end in (sides.lower, sides.upper))
-            sizes = np.abs(sides.h) + (abs(program.G) @ np.abs(w).T).T, *ends
-            prices = [np.where(np.isinf(slack), 0.0, self.mu / slack) for slack in slacks]
-            noise = [
-                ROUNDING * np.where(pi > 0, pi * size / slack, 0.0)
-                for pi, size, slack in zip(prices, sizes, slacks, strict=True)
-            ]
-            inside = np.all(
-                [(part[:, kept] > 0).all(1) for part, kept in zip(slacks, (slice(None), free, free), strict=True)],
-                axis=0,
-            )
-            pull = c + (program.G.T @ prices[0].T).T - prices[1] + prices[2]
-            terms = np.abs(c) + (abs(program.G).T @ prices[0].T).T + prices[1] + prices[2]
-            allowed = (abs(program.G).T @ noise[0].T).T + noise[1] + noise[2]
+            slacks, terms_of_slacks = limits - (rows @ w.T).T, np.abs(limits) + (sizes @ np.abs(w).T).T
+            prices = np.where(np.isinf(slacks), 0.0, self.mu / slacks)
+            noise = ROUNDING * np.where(prices > 0, prices * terms_of_slacks / slacks, 0.0)
+            pull, terms = c + (rows.T @ prices.T).T, np.abs(c) + (sizes.T @ prices.T).T
+            inside, allowed = (slacks[:, kept] > 0).all(1), (sizes.T @ noise.T).T
         if program.Q is not None:
             pull, terms = pull + program.Q.times(w), terms + program.Q.sizes(w)
         inside &= np.isfinite(pull[:, free]).all(1) & np.isfinite(w).all(1)
@@ -166,221 +136,18 @@ class LogBarrier(Layer):
             lengths = np.linalg.norm(weighted, axis=1, keepdims=True)
             scaled = torch.from_numpy(weighted / np.where(lengths > 0, lengths, 1.0))
             wanted = torch.from_numpy(pull / np.where(terms > 0, terms, 1.0))[..., None]
-            best = (
-                torch.linalg.lstsq(scaled, wanted, driver="gelsd").solution.numpy()[..., 0]
-                if len(A)
-                else np.zeros((1, 0))
-            )
+            best = np.zeros((1, 0))
+            if len(A):
+                best = torch.linalg.lstsq(scaled, wanted, driver="gelsd").solution.numpy()[..., 0]
             prices_of_rows = best / np.where(lengths > 0, lengths, 1.0)[:, 0]
             wrong = np.maximum(np.abs(pull - prices_of_rows @ A) - allowed, 0.0)
             beside = terms + np.abs(prices_of_rows) @ np.abs(A)
             share = np.divide(wrong, beside, where=wrong > 0, out=np.zeros_like(wrong))
-            rows = self._certifier.violation(w[inside], sides)
-            worst[inside] = np.maximum(share.max(1, initial=0.0), rows)
+            worst[inside] = np.maximum(share.max(1, initial=0.0), self._certifier.violation(w[inside], sides))
         return worst
 
-    def _inside(self, sides: Sides) -> _Inside:
-        """The slacks of these sides and a point inside; remembered where they are the program's own."""
-        if sides is not self.program.own_sides:
-            return _find(self.program, sides)
-        if self._shared is None:
-            self._shared = _find(self.program, sides)
-        return self._shared
 
-
-# -- Newton's equations -----------------------------------------------------------------------------------------------
-
-
-class BarrierForm(NamedTuple):
-    """rows w ≤ limits, those of G first, then finite bounds; equal w = right, fixed variables among them. All rows are of length
-    one (a barrier moves by a constant where its rows are scaled), or zero.
-
-    below, above: which variables have a slack of their own, in the order of the rows.
-    """
-
-    rows: sp.csr_array
-    limits: np.ndarray
-    equal: sp.csr_array
-    right: np.ndarray
-    below: np.ndarray
-    above: np.ndarray
-    fixed: int
-
-    @classmethod
-    def of(cls, program: Program, sides: Sides) -> BarrierForm:
-        fixed = sides.lower == sides.upper
-        below, above = np.isfinite(sides.lower) & ~fixed, np.isfinite(sides.upper) & ~fixed
-        each = sp.eye_array(program.n).tocsr()
-        rows = sp.vstack([program.G, -each[below], each[above]], format="csr")
-        limits = np.concatenate([sides.h, -sides.lower[below], sides.upper[above]])
-        equal = sp.vstack([program.A, each[fixed]], format="csr")
-        right = np.concatenate([sides.b, sides.lower[fixed]])
-        rows, limits = _of_length_one(rows, limits)
-        equal, right = _of_length_one(equal, right)
-        return cls(rows, limits, equal, right, np.flatnonzero(below), np.flatnonzero(above), int(fixed.sum()))
-
-    @property
-    def few_rows(self) -> bool:
-        """Whether `ByRows` is cheaper than `ByDirections`. It needs a bound on every variable: then their part of H is positive."""
-        n, equal, slacks = self.equal.shape[1], self.equal.shape[0], len(self.limits)
-        if len(np.union1d(self.below, self.above)) < n or self.fixed:
-            return False
-        rows, free = equal + self.rows.shape[0] - len(self.below) - len(self.above), max(n - equal, 0)
-        return bool(rows**3 / 3 + n * rows < slacks * free**2 + free**3 / 3)
-
-
-class Newton(ABC):
-    """The equations of one form; batches `(count, n)` and `(count, slacks)`. `across(w)` is rows w."""
-
-    def __init__(self, form: BarrierForm) -> None:
-        self.limits = torch.as_tensor(form.limits)
-        self.across, self.sizes = LinearMap(form.rows), LinearMap(sp.csr_array(abs(form.rows)))
-
-    def slacks(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """limits − rows w, and the size of its terms."""
-        return self.limits - self.across(w), self.limits.abs() + self.sizes(w.abs())
-
-    def pull(self, x: Tensor) -> Tensor:
-        """rowsᵀ x: minus Σ_i x_i ∇s_i."""
-        return self.across.transpose(x)
-
-    @abstractmethod
-    def factor(self, slack: Tensor, mu: Tensor) -> Any:
-        """What `direction` needs of H at these slacks, and μ `(count,)`."""
-
-    @abstractmethod
-    def direction(self, factor: Any, t: Tensor, w: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """v, and vᵀH v `(count,)`. With w, A v is what A w lacks, so that rounding does not add up."""
-
-
-class ByDirections(Newton):
-    """v = Z u with A Z = 0:  ZᵀH Z u = Zᵀt."""
-
-    def __init__(self, form: BarrierForm, Q: Tensor | None) -> None:
-        super().__init__(form)
-        equal, n = form.equal.toarray(), form.equal.shape[1]
-        _, values, vectors = np.linalg.svd(equal) if len(equal) else (None, np.empty(0), np.eye(n))
-        rank = int((values > DEGENERATE * max(values.max(initial=0.0), 1e-300)).sum())
-        self.basis = torch.as_tensor(vectors[rank:].T.copy())
-        self.along = torch.as_tensor(form.rows @ self.basis.numpy())
-        self.quadratic = None if Q is None else self.basis.T @ Q @ self.basis
-
-    def factor(self, slack: Tensor, mu: Tensor) -> Tensor:
-        H = (self.along.T * slack.pow(-2).unsqueeze(-2)) @ self.along
-        lower: Tensor = torch.linalg.cholesky_ex(
-            H if self.quadratic is None else H + self.quadratic / mu[:, None, None]
-        )[0]
-        return lower
-
-    def direction(self, factor: Tensor, t: Tensor, w: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        reduced = t @ self.basis
-        u = torch.cholesky_solve(reduced.unsqueeze(-1), factor).squeeze(-1)
-        return u @ self.basis.T, (reduced * u).sum(-1)
-
-
-class ByRows(Newton):
-    """H = D + Gᵀ E G, with D > 0 diagonal, of the bounds. With N = (A; G), A of independent rows, and F = (0; E⁻¹):
-
-    (N D⁻¹ Nᵀ + diag F) u = N D⁻¹ t − (b − A w; 0),      v = D⁻¹ (t − Nᵀu)
-
-    In v all that presses on a row in force cancels. So u is refined until N v = F u + (b − A w; 0) holds beside v.
-    """
-
-    def __init__(self, form: BarrierForm) -> None:
-        super().__init__(form)
-        count = form.rows.shape[0] - len(form.below) - len(form.above)
-        kept = _independent(form.equal)
-        N = sp.vstack([form.equal[kept], form.rows[:count]], format="csc")
-        self.G, self.equal, self.right = count, len(kept), torch.as_tensor(form.right[kept])
-        self.N, self.n = torch.as_tensor(N.toarray()), N.shape[1]
-        self.below, self.above = torch.as_tensor(form.below), torch.as_tensor(form.above)
-        self.pairs = _pairs(N)
-
-    def factor(self, slack: Tensor, mu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The Cholesky factor, D and E."""
-        rows, below, above = slack.pow(-2).split([self.G, len(self.below), len(self.above)], -1)
-        D = torch.zeros(len(slack), self.n).double().index_add(-1, self.below, below).index_add(-1, self.above, above)
-        size, (place, column, value) = len(self.N), self.pairs
-        M = torch.zeros(len(slack), size * size).double().index_add_(-1, place, value / D[:, column])
-        M = M.reshape(len(slack), size, size)
-        M.diagonal(dim1=-2, dim2=-1)[:, self.equal :] += 1 / rows
-        return torch.linalg.cholesky_ex(M)[0], D, rows
-
-    def direction(
-        self, factor: tuple[Tensor, Tensor, Tensor], t: Tensor, w: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        lower, D, E = factor
-        missing, F = t.new_zeros(len(t), self.equal), torch.cat([t.new_zeros(len(t), self.equal), 1 / E], -1)
-        if w is not None:
-            missing = self.right - w @ self.N[: self.equal].T
-        u, v = torch.zeros_like(F), t / D
-        for _ in range(REFINEMENTS):
-            right = v @ self.N.T - F * u
-            right[:, : self.equal] -= missing
-            more = torch.cholesky_solve(right.unsqueeze(-1), lower).squeeze(-1)
-            u, v = u + more, v - more @ self.N / D
-        return v, (D * v.square()).sum(-1) + (E * (v @ self.N[self.equal :].T).square()).sum(-1)
-
-
-def _of_length_one(rows: sp.csr_array, right: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-    """Rows in any units are told from zero, and from each other."""
-    size = np.sqrt(np.asarray(rows.power(2).sum(axis=1)).reshape(-1))
-    size[size == 0] = 1.0
-    return sp.csr_array(sp.diags_array(1 / size) @ rows), right / size
-
-
-def _independent(rows: sp.csr_array) -> np.ndarray:
-    """Rows that span the others."""
-    if not rows.shape[0]:
-        return np.empty(0, int)
-    triangle, order = scipy.linalg.qr(rows.toarray().T, mode="r", pivoting=True)
-    size = np.abs(np.diag(triangle))
-    return np.sort(order[: int((size > DEGENERATE * max(size.max(initial=0.0), 1e-300)).sum())])
-
-
-def _pairs(N: sp.csc_array) -> tuple[Tensor, Tensor, Tensor]:
-    """N diag(x) Nᵀ as a sum: places in the matrix, row by row, the entry of x that counts there, and its weight."""
-    place, column, value = [np.empty(0, int)], [np.empty(0, int)], [np.empty(0)]
-    for j in range(N.shape[1]):
-        own = slice(N.indptr[j], N.indptr[j + 1])
-        at, entries = N.indices[own].astype(int), N.data[own]
-        place.append((at[:, None] * N.shape[0] + at).reshape(-1))
-        column.append(np.full(len(at) ** 2, j))
-        value.append(np.outer(entries, entries).reshape(-1))
-    return tuple(torch.as_tensor(np.concatenate(part)) for part in (place, column, value))  # type: ignore[return-value]
-
-
-# -- the centre -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Inside:
-    """A point inside `(n,)`; Newton's equations in the cheaper form, and in the one whose rounding is less; Q, dense."""
-
-    status: Status
-    point: Tensor
-    form: BarrierForm
-    Q: Tensor | None
-
-    @cached_property
-    def cheaper(self) -> Newton:
-        return ByRows(self.form) if self.Q is None and self.form.few_rows else self.surer
-
-    @cached_property
-    def surer(self) -> Newton:
-        return ByDirections(self.form, self.Q)
-
-
-class _Centre(NamedTuple):
-    """Minimizers `(count, n)` with their objective, barrier apart, Newton's decrement, and the equations' factor there."""
-
-    w: Tensor
-    value: Tensor
-    decrement: Tensor
-    factor: Any
-
-
-def _find(program: Program, sides: Sides) -> _Inside:
+def _find(program: Program, sides: Sides) -> Inside:
     """max t  s.t.  A w = b,  slack_i ≥ t,  0 ≤ t ≤ 1:  a linear program, for one instance."""
     from dflearn.layers.smoothed import Smoothed
     from dflearn.solvers.highs import HiGHS
@@ -410,30 +177,4 @@ def _find(program: Program, sides: Sides) -> _Inside:
         if int(near.status) == int(Status.OPTIMAL):
             point = near.decision
     Q = None if program.Q is None else torch.as_tensor(program.Q.matrix.toarray())
-    return _Inside(status, point, form, Q)
-
-
-def _centre(inside: _Inside, newton: Newton, c: Tensor, mu: float) -> _Centre:
-    """Newton's method from the point inside; each instance has a μ of its own, which falls whenever it is centred.
-
-    Slacks that are tiny beside their terms move with the steps: as differences of sides and rows they would be rounding.
-    """
-    w, at = inside.point.expand(len(c), -1).clone(), (FIRST * c.abs().amax(-1)).clamp(min=mu)
-    slack, _ = newton.slacks(w)
-    for _ in range(STEPS):
-        gradient = c if inside.Q is None else c + w @ inside.Q
-        factor = newton.factor(slack, at)
-        step, squared = newton.direction(factor, -gradient / at[:, None] - newton.pull(1 / slack), w)
-        decrement = squared.clamp(min=0).sqrt()
-        last = at <= mu
-        if bool((last & ~(decrement > DONE)).all()):
-            break
-        length = torch.where(decrement > NEAR, 1 / (1 + decrement), 1.0)
-        step = torch.where(last & (decrement <= DONE), 0.0, length)[:, None] * step
-        w, moved = w + step, slack - newton.across(step)
-        slack, terms = newton.slacks(w)
-        slack = torch.where(slack > FINE * terms, slack, moved)
-        at = torch.where(~last & (decrement <= CENTRED), (at / FASTER).clamp(min=mu), at)
-    decrement = torch.where(last, decrement, torch.inf)
-    value = (c * w).sum(-1)
-    return _Centre(w, value if inside.Q is None else value + 0.5 * (w @ inside.Q * w).sum(-1), decrement, factor)
+    return Inside(status, point, form, Q)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError
-from dflearn.layers.base import Layer, as_rows
+from dflearn.layers.base import Layer, as_rows, one_of
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -26,10 +26,8 @@ class NormalCone(Layer):
     """p = projection of v/‖v‖, v = −(S y + d), onto the normal cone N of the LP relaxation at a decision w*.
 
     N is spanned by the rows and bounds that bind at w*. It is never formed: p = v/‖v‖ − Proj(v/‖v‖ onto the tangent
-    cone), and that projection is a smoothed LP with zero right-hand sides, on the same kernel, in the memory of one.
-    The instance says which cone: `solve(y, layer.at(w, instance))`. p is a constant for the gradient.
-
-    `Solution.objective` is ½‖v/‖v‖ − p‖².
+    cone), and that projection is a smoothed LP with zero right-hand sides. The instance says which cone:
+    `solve(y, layer.at(w, instance))`. p is a constant for the gradient. `Solution.objective` is ½‖v/‖v‖ − p‖².
 
     Args:
         program: its relaxation's constraints are the ones that may bind.
@@ -40,12 +38,11 @@ class NormalCone(Layer):
     program: Program
 
     def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:
-        if variant not in ("exact", "inner"):
-            raise OptionError(f"variant is 'exact' or 'inner', got {variant!r}")
         if iterations < 1:
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         super().__init__(program.objective)
-        self.program, self.variant, self.iterations = program.relax(), variant, int(iterations)
+        self.program, self.iterations = program.relax(), int(iterations)
+        self.variant = one_of("variant", variant, "exact", "inner")
         cone = Program(
             A=program.A, b=0.0, G=program.G, h=0.0, lower=-np.inf, upper=np.inf, n=program.n, name="tangent cone"
         )

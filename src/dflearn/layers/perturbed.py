@@ -5,6 +5,7 @@ Additive noise: Berthet et al. (2020). Multiplicative noise, which keeps the sig
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -18,14 +19,7 @@ from dflearn.solvers.base import Solution, Solver
 
 
 class Sampled(AroundSolver):
-    """mean over samples of w*(noisy costs).
-
-    Args:
-        solver: any exact solver.
-        sigma: scale of the noise; may be set later, `layer.sigma = …`.
-        samples: draws per instance.
-        generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
-    """
+    """mean over samples of w*(noisy costs). Arguments as of `Perturbed`."""
 
     annealed: ClassVar[tuple[str, ...]] = ("sigma",)
     sigma = PositiveWeight("σ")
@@ -52,12 +46,9 @@ class Sampled(AroundSolver):
     def _solve_samples(self, noisy: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         """One answer per sample, `(*batch, samples)`.  noisy `(*batch, samples, p)`; start `(*batch, start_width)`."""
         starts = None if start is None else start.reshape(*noisy.shape[:-1], self.solver.start_width)
-        return self.solver.solve(noisy, self._repeated(instance), starts)
-
-    def _repeated(self, instance: Instance | None) -> Instance | None:
-        if instance is None:
-            return None
-        return instance.map(lambda v: v.unsqueeze(-2).expand(*v.shape[:-1], self.samples, v.shape[-1]))
+        return self.solver.solve(
+            noisy, None if instance is None else instance.map(partial(repeated, self.samples)), starts
+        )
 
     def _mean(self, solution: Solution, decision: Tensor, slope: Tensor | None = None) -> Solution:
         """The answers of the samples as one per instance, with this decision."""
@@ -72,22 +63,25 @@ class Sampled(AroundSolver):
         )
 
 
+def repeated(samples: int, value: Tensor) -> Tensor:
+    """`(*batch, k)` as `(*batch, samples, k)`, on the same memory."""
+    return value.unsqueeze(-2).expand(*value.shape[:-1], samples, value.shape[-1])
+
+
 class Perturbed(Sampled):
     """w_σ(y) = mean over samples of w*(y + σ Z),  Z ~ N(0, I) drawn anew at each call.
 
     Jacobian: mean of w*(y + σ Z) Zᵀ / σ, with the mean decision as control variate where there are several samples; second
-    derivatives of a decision likewise, mean of w*(y + σ Z) (Z Zᵀ − I) / σ².
-    `Solution.objective` is mean of obj(y + σ Z, w*(y + σ Z)), whose gradient in y is Sᵀ w_σ(y): the perturbed optimum
-    that the Fenchel-Young loss needs.
+    derivatives of a decision likewise, mean of w*(y + σ Z) (Z Zᵀ − I) / σ². `Solution.objective` is mean of obj(y + σ Z, w*(y + σ Z)),
+    the perturbed optimum that the Fenchel-Young loss needs, whose gradient in y is Sᵀ w_σ(y).
 
-    Multiplicative: costs y ⊙ η, η = exp(σ Z − σ²/2), of mean y. That is additive noise on log |y|, so the Jacobian is
+    Multiplicative: costs y ⊙ η, η = exp(σ Z − σ²/2), of mean y: additive noise on log |y|, so that the Jacobian is
     mean of w*(y ⊙ η) Zᵀ / σ · diag(1/y), and the perturbed optimum has the gradient mean of η ⊙ Sᵀ w*(y ⊙ η), which is
     `Solution.slope`. A cost of zero stays zero, without a gradient in the decision.
 
     Args:
         solver: any exact solver.
-        sigma: scale of the noise, in units of the costs (multiplicative: of their logarithm); may be set later,
-            `layer.sigma = …`.
+        sigma: scale of the noise, in units of the costs (multiplicative: of their logarithm); may be set later, `layer.sigma = …`.
         samples: draws per instance.
         generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
         multiplicative: for oracles that need costs of one sign, such as Dijkstra's; predict with `models.Positive`.

@@ -1,18 +1,14 @@
-"""The exactly solved, quadratically smoothed program with its exact gradient.
+"""The exactly solved, smoothed program with its exact gradient:  w_μ(y) = argmin obj(y, w) + Ω(w) over the relaxation.
 
-    w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the relaxation of the program
-
-A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished on the
-face it leads to, and by a dual Newton method, which finds the exact active set. An instance with a start goes to the Newton
-method at once, and where that is not quick to interior points near the start. Every answer is judged by the rule of
-`dflearn.engine.certify`; what does not pass is solved one by one by Clarabel (`quadratic`), and counted.
+A cold instance is solved by a batched interior-point method, and finished on the face that it leads to by a dual Newton method; an
+instance with a start by the Newton method at once. Every answer is judged by the rule of `dflearn.engine.certify`; what does not pass
+is solved by Clarabel (`quadratic`), and counted.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -20,12 +16,23 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL
+from dflearn.engine.cuda.watch import Watch
 from dflearn.engine.smoothed.quadratic import QuadraticRows
 from dflearn.errors import OptionError
-from dflearn.layers.base import NUMBERS, FaceGradient, Layer, as_rows, in_shape, like, weight, with_gradient
+from dflearn.layers.base import (
+    NUMBERS,
+    FaceGradient,
+    Layer,
+    as_rows,
+    in_shape,
+    like,
+    one_of,
+    wanted_sides,
+    weight,
+    with_gradient,
+    with_sides,
+)
 from dflearn.layers.in_graph import number_of, solve_in_graph
-from dflearn.layers.sides import wanted_sides, with_sides
-from dflearn.layers.watch import Watch
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from dflearn.engine.smoothed.cpu import SmoothedRows
     from dflearn.engine.smoothed.gpu import SmoothedBlocks
     from dflearn.engine.smoothed.norm import NormRows
+    from dflearn.layers.gpu import BlockFace
 
 
 class Smoothed(WithoutCaches, Layer):
@@ -56,10 +64,10 @@ class Smoothed(WithoutCaches, Layer):
     An answer is OPTIMAL if it passes the rule of `dflearn.engine.certify`. `Solution.residual` is its error there (usually 1e-12),
     `Solution.fallback` says which instances were left to Clarabel, and `Solution.reason` why one is not OPTIMAL.
 
-    Costs on a GPU are solved there, and a training step does not wait for its statuses: see `gpu` and docs/how-to/gpu.md. `repr` says where.
+    Costs on a GPU are solved there, and a training step does not wait for its statuses: see docs/how-to/gpu.md. `repr` says where.
 
     Args:
-        program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
+        program: integrality is dropped.
         mu: μ > 0, in units of the costs; or 0, where Q is positive definite. May be set later, `layer.mu = …`.
         regularizer: "squared" or "norm".
         tolerance: relative residual at which the Newton method stops.
@@ -74,12 +82,8 @@ class Smoothed(WithoutCaches, Layer):
 
     program: Program
     annealed = ("mu",)
-    made_anew: ClassVar[Mapping[str, Callable[[], Any]]] = {
-        "watch": Watch,
-        "number": int,
-        "_places": dict,
-        "_warned_q": bool,
-    }  # of this process, and of its devices
+    # Of this process, and of its devices.
+    made_anew: ClassVar[Mapping[str, Callable[[], Any]]] = {"watch": Watch, "number": int, "_places": dict}
     takes_q = True
 
     def __init__(
@@ -91,17 +95,15 @@ class Smoothed(WithoutCaches, Layer):
         tolerance: float = 1e-10,
     ) -> None:
         super().__init__(program.objective)
-        if regularizer not in ("squared", "norm"):
-            raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         if not 0 < tolerance <= OPTIMAL:
             raise OptionError(f"tolerance must lie in (0, {OPTIMAL}], got {tolerance}")
         self.program = program.relax()
         self.objective.make_ready(*NUMBERS)
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
-        self.regularizer, self.tolerance = regularizer, float(tolerance)
+        self.regularizer, self.tolerance = one_of("regularizer", regularizer, "squared", "norm"), float(tolerance)
         self._places: dict[torch.device, SmoothedBlocks | str] = {}
-        self.watch, self.number, self._warned_q = Watch(), number_of(self), False
+        self.watch, self.number = Watch(), number_of(self)
         self.moves_rows = regularizer == "squared"
         self.mu = mu
         self.start_width = self.kernel_program.equality_form().matrix.shape[0] + (regularizer == "norm")
@@ -144,12 +146,25 @@ class Smoothed(WithoutCaches, Layer):
         if device.type != "cuda" and device not in self._places:
             return None
         if device not in self._places:
-            from dflearn.layers.gpu import blocks_or_reason
-
-            change = None if self.program.Q is None else self.quadratic.at(self.mu)
-            self._places[device] = blocks_or_reason(self.program, device, self.regularizer, change)
+            self._places[device] = self._place(device)
         place = self._places[device]
         return None if isinstance(place, str) else place
+
+    def _place(self, device: torch.device) -> SmoothedBlocks | str:
+        """The program on a CUDA device, or where its costs are solved instead and why."""
+        from dflearn.engine.cuda.nvrtc import NotHere
+        from dflearn.engine.smoothed.gpu import SmoothedBlocks
+
+        try:
+            if self.regularizer == "norm":
+                raise NotHere("the norm as regularizer is searched for there")
+            change = None if self.program.Q is None else self.quadratic.at(self.mu)
+            return SmoothedBlocks.prepare(self.program, device, change)
+        except NotHere as reason:
+            self._warn_of_cpu(f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason}")
+            return f"the CPU for {device}: " + str(reason).partition("\n")[0].translate(
+                {ord(one): None for one in "()"}
+            )
 
     def _checks_later(self, device: torch.device) -> bool:
         return self.program.Q is None and self.blocks(device) is not None
@@ -198,49 +213,41 @@ class Smoothed(WithoutCaches, Layer):
         super()._check_instance(instance)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        count = y.shape[:-1].numel()
-        has_q = instance is not None and instance.q is not None
-        if has_q and y.is_cuda and not self._warned_q:
-            self._warned_q = True
-            warnings.warn(
-                "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/how-to/gpu.md)",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        blocks = None if has_q else self.blocks(y.device)
-        if blocks is not None:
-            from dflearn.layers.gpu import solve_on_gpu
-
-            return solve_on_gpu(self, blocks, y, instance, start)
         # The gradient leads from w to y at once, unless the instance's d wants one too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        if (instance is None or instance.d is None) and y.is_cpu and y.dtype in NUMBERS:
-            costs, c = y, self.objective.rows(as_rows(y, count), np.float64)
-            c = np.ascontiguousarray(c + self.objective.d if self.objective.has_d else c)
-        else:
-            exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
-            costs = self.objective.vector(exact, instance)
-            c = as_rows(costs, count, np.float64)
-        solution, face = self.solve_here(c, instance, start, y)
-        norm = solution.decision.clone() if self.regularizer == "norm" else None
-        gradient = FaceGradient(face, norm, None if through_d else self.objective)
-        decision = with_gradient(costs if through_d else y, solution.decision, gradient.once, gradient.twice)
-        if instance is not None and (wanted := wanted_sides(instance)):
-            slopes = partial(face.side_gradients, self.program.sides(instance, count))
-            decision = with_sides(decision, wanted, slopes)
-        return solution.with_decision(decision)
+        origin = self.objective.vector(y.double(), instance) if through_d else y
+        training = torch.is_grad_enabled() and (origin.requires_grad or bool(wanted_sides(instance)))
+        solution, face = self.answer(y, origin, instance, start, training)
+        face = face if through_d else face._replace(objective=self.objective)
+        decision = with_gradient(origin, solution.decision, face.backward)
+        return solution.with_decision(with_sides(decision, instance, face.side_gradients))
 
-    def solve_here(
-        self, c: np.ndarray, instance: Instance | None, start: Tensor | None, y: Tensor
-    ) -> tuple[Solution, Any]:
-        """The answer for c `(count, n)` by the CPU, without a gradient, and the faces that it lies on; of the shape, dtype and
-        device of y `(*batch, ·)`."""
-        batch, q = y.shape[:-1], None if instance is None else instance.q
-        sides, given = self.program.sides(instance, len(c)), check_start(start, batch, self.start_width)
+    def answer(
+        self, y: Tensor, origin: Tensor, instance: Instance | None, start: Tensor | None, training: bool
+    ) -> tuple[Solution, FaceGradient | BlockFace]:
+        """The answer, without a gradient, and the faces that it lies on, whose gradient ends at the costs c.
+
+        origin: y `(*batch, p)`, or c `(*batch, n)`. training: whether a gradient is wanted, for which a GPU does not wait.
+        """
+        q = None if instance is None else instance.q
+        if q is None and (blocks := self.blocks(y.device)) is not None:
+            from dflearn.layers.gpu import answer_on_gpu
+
+            return answer_on_gpu(self, blocks, y, origin, instance, start, training)
+        if q is not None and y.is_cuda:
+            self._warn_of_cpu("Smoothed solves instances with a q on the CPU, to which their costs are copied")
+        batch, count = y.shape[:-1], y.shape[:-1].numel()
+        if origin is y and (instance is None or instance.d is None) and y.is_cpu and y.dtype in NUMBERS:
+            c = self.objective.rows(as_rows(y, count), np.float64)
+            c = np.ascontiguousarray(c + self.objective.d if self.objective.has_d else c)
+        else:  # d may be much larger than S y: in float64
+            costs = self.objective.vector(y.detach().double(), instance) if origin is y else origin
+            c = as_rows(costs, count, np.float64)
+        sides, given = self.program.sides(instance, count), check_start(start, batch, self.start_width)
         if q is None:
             answer = self.backend().answer(c, self._mu, sides, given, self.tolerance)
         else:
-            answer = self.quadratic.answer(c, self._mu, sides, given, self.tolerance, as_rows(q, len(c), np.float64))
+            answer = self.quadratic.answer(c, self._mu, sides, given, self.tolerance, as_rows(q, count, np.float64))
         solution = Solution(
             decision=like(answer.w, y),
             status=in_shape(answer.status, batch),
@@ -251,4 +258,4 @@ class Smoothed(WithoutCaches, Layer):
             fallback=in_shape(answer.fallback, batch),
             reason=answer.reason,
         )
-        return solution, answer.face
+        return solution, FaceGradient(answer.face, sides, self.regularizer == "norm")

@@ -56,8 +56,7 @@ class Loss(nn.Module, metaclass=Constructed):
     Attributes:
         layer: what turns costs into a decision; `None` for a loss that solves nothing.
         needs: the fields of a `Batch` that the loss reads.
-        known_rows: whether the loss is defined only where right-hand sides do not depend on what is predicted.
-        linear: whether it is defined only for linear objectives.
+        known_rows, linear: whether it is defined only for right-hand sides that do not depend on what is predicted, and linear objectives.
         exact: whether it needs no Jacobian of its layer, so that a program or a solver stands for `Exact` of it.
         by_layer: whether right-hand sides, bounds and q enter through the layer's decision alone, whose gradient in them is the loss's.
 
@@ -167,10 +166,8 @@ _REMEDY = {
 
 
 class Combined(Loss):
-    """Σ weight_k · loss_k, each with a layer of its own; what the operators + and * of losses make.
-
-    Every loss solves what it solves alone. Warm starts need one store: they are used where exactly one of the losses has a
-    layer that takes a start.
+    """Σ weight_k · loss_k, each with a layer of its own; what the operators + and * of losses make. Warm starts are used where exactly one
+    of the losses has a layer that takes a start.
 
     Args:
         terms: positive weights with their losses; sums among them are taken apart.
@@ -256,10 +253,8 @@ class FunctionLoss(Loss):
 
 
 def with_slope(at: Tensor, value: Tensor, slope: Tensor, why: str = "") -> Tensor:
-    """The value `(*batch,)` with the gradient `slope` in `at`, both `(*batch, k)`.
-
-    Second derivatives are those of `slope`, which backward reaches only for them; where `why` is given, they are an error.
-    """
+    """The value `(*batch,)` with the gradient `slope` in `at`, both `(*batch, k)`. Second derivatives are those of `slope`; where `why`
+    is given, they are an error."""
     slope = (slope.detach() if why else slope).to(at)
     loss: Tensor = _WithSlope.apply(at, value.detach().to(at), (slope,), why)  # type: ignore[no-untyped-call]
     return loss

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import OptionError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Layer, one_of
 from dflearn.losses.base import Field, Loss, LossOutput, with_slope
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance
@@ -26,17 +25,14 @@ BYTES = 2**28  # of decisions that a loss keeps; other instances are solved at e
 
 def check_label(label: str) -> tuple[Field, ...]:
     """The field of a batch that such a label comes from."""
-    if label not in ("exact", "smoothed"):
-        raise OptionError(f"label is 'exact' or 'smoothed', got {label!r}")
-    return ("decisions",) if label == "exact" else ("costs",)
+    return ("decisions",) if one_of("label", label, "exact", "smoothed") == "exact" else ("costs",)
 
 
 class Labels(WithoutCaches):
     """What a loss contrasts with: the data's decision w*, or layer(y), a constant.
 
-    layer(y) is kept by a digest of all that it depends on, the costs and the instance's fields. So one store serves the training
-    and the validation data, subsets, any order and any process. It is emptied when the layer, its μ, the dtype or the device
-    changes. A layer with a state, such as noise or a pool, is asked at each step.
+    layer(y) is kept by a digest of the costs and the instance's fields: one store serves all data sets, in any order and any process. It is
+    emptied when the layer, its μ, the dtype or the device changes. A layer with a state, such as noise or a pool, is asked at each step.
     """
 
     made_anew: ClassVar[Mapping[str, Callable[[], Any]]] = {"_found": dict, "_of": tuple}
@@ -130,16 +126,10 @@ class SCE(Loss):
     by_layer = True
 
     def __init__(
-        self,
-        layer: Layer,
-        *,
-        variant: Literal["shifted", "plain"] = "shifted",
-        label: Label = "exact",
+        self, layer: Layer, *, variant: Literal["shifted", "plain"] = "shifted", label: Label = "exact"
     ) -> None:
         super().__init__(layer)
-        if variant not in ("shifted", "plain"):
-            raise OptionError(f"variant is 'shifted' or 'plain', got {variant!r}")
-        self.variant, self.labels = variant, Labels(label)
+        self.variant, self.labels = one_of("variant", variant, "shifted", "plain"), Labels(label)
         costs: tuple[Field, ...] = ("costs",) if variant == "shifted" else ()
         self.needs = tuple(dict.fromkeys(costs + check_label(label)))
 
@@ -162,9 +152,8 @@ class SCE(Loss):
 class FenchelYoung(Loss):
     """obj(ŷ, w*) + Ω(w*) − min over w of (obj(ŷ, w) + Ω(w)),   gradient Sᵀ(w* − layer(ŷ)).
 
-    Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its
-    conjugate, unknown in closed form: the value then leaves out the constant Ω(w*). Through `Exact` it is plain SCE.
-    Where the optimum of the layer has another gradient than Sᵀ layer(ŷ), `Solution.slope`, it takes its place.
+    Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its conjugate: the value
+    leaves out the constant Ω(w*). Through `Exact` it is plain SCE. `Solution.slope`, where there is one, takes the place of Sᵀ layer(ŷ).
     The gradient needs no Jacobian; second derivatives are −Sᵀ(dw/dy), the layer's.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import OptionError, ShapeError, SolverError
-from dflearn.layers.base import Layer, raised, weight
+from dflearn.layers.base import Layer, one_of, raised, weight
+from dflearn.layers.perturbed import repeated
 from dflearn.layers.smoothed import Smoothed
 from dflearn.losses.base import Field, Loss, LossOutput, slope_of_optimum, with_slope
 from dflearn.program import Instance, Program
@@ -26,8 +28,8 @@ from dflearn.solvers.recourse import SecondStage, recourse_of
 class Regret(Loss):
     """obj(y, w) − obj(y, w*),   w = layer(ŷ);   gradient (∂w/∂ŷ)ᵀ (S y + d + Q w).
 
-    Through `Exact` the gradient is zero everywhere; through a smoothed layer it still is wherever the decision does
-    not move with the costs, however large the regret. SCE and SPO+ are there for that reason.
+    Through `Exact` the gradient is zero everywhere; through a smoothed layer wherever the decision does not move with the costs,
+    however large the regret. SCE and SPO+ are there for that reason.
 
     Examples:
         >>> loss = dfl.losses.Regret(dfl.Exact(problem.solver()))
@@ -72,9 +74,7 @@ class SquaredDecisionError(Loss):
 
     def __init__(self, layer: Layer, *, reduction: Literal["sum", "mean"] = "sum") -> None:
         super().__init__(layer)
-        if reduction not in ("sum", "mean"):
-            raise OptionError(f"reduction is 'sum' or 'mean', got {reduction!r}")
-        self.reduction = reduction
+        self.reduction = one_of("reduction", reduction, "sum", "mean")
 
     def extra_repr(self) -> str:
         return f"reduction={self.reduction!r}"
@@ -204,8 +204,8 @@ class _Priced:
 class ScoreFunction(Loss):
     """E[cost(w(ŷ + σ ε), y)],   ε ~ N(0, I);   gradient  E[(cost(w(ŷ + σ ε), y) − baseline) ε/σ].
 
-    Both are means over samples, and unbiased: the baseline of a sample is the mean cost of the others. cost(w, y) is what a
-    decision costs once the truth is known, recourse included: integers, predicted right-hand sides and any solver are fine.
+    Both are means over samples, and unbiased: the baseline of a sample is the mean cost of the others. cost(w, y) is as of `TaskLoss`;
+    integers, predicted right-hand sides and any solver are fine.
 
     Args:
         layer: decides; `Exact(solver)`, usually. Its gradient is not used.
@@ -248,15 +248,12 @@ class ScoreFunction(Loss):
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shape = (*predicted.shape[:-1], self.samples, predicted.shape[-1])
         noise = torch.randn(shape, generator=self.generator, dtype=predicted.dtype).to(predicted.device)
-
-        def repeated(value: Tensor) -> Tensor:
-            return value.unsqueeze(-2).expand(*value.shape[:-1], self.samples, value.shape[-1])
-
-        instance = None if batch.instance is None else batch.instance.map(repeated)
+        each = partial(repeated, self.samples)
+        instance = None if batch.instance is None else batch.instance.map(each)
         with torch.no_grad():
             drawn = predicted.detach().unsqueeze(-2) + self.sigma * noise
             solution = self.layer.solve(drawn, instance).check()
-            cost = self._cost(solution.decision, batch, repeated(batch.require("costs")), instance).to(predicted)
+            cost = self._cost(solution.decision, batch, each(batch.require("costs")), instance).to(predicted)
             excess = (cost - cost.mean(-1, keepdim=True)) / (self.sigma * max(self.samples - 1, 1))
             slope = (excess.unsqueeze(-1) * noise).sum(-2)
             value = cost.mean(-1)
@@ -289,12 +286,11 @@ class PEAR(Loss):
         g = (1/μ) Sᵀ P S (ŷ − y),   P the projector onto the face of w, that is, at the *predicted* costs.
 
     It is the regret of the smoothed problem up to a constant (its optimum is at layer(y), not at w*), and g its exact
-    gradient: by optimality of w, P(S ŷ + d + μ w) = 0, so that P(S y + d + μ w) = −P S(ŷ − y). One solve per instance, at ŷ.
-    The gradient of shifted `SCE` is g + Sᵀ(w* − w). So where the decision is a vertex, P = 0 and PEAR has no gradient,
-    however wrong it is, and SCE has one.
+    gradient: by optimality of w, P(S ŷ + d + μ w) = 0, so that P(S y + d + μ w) = −P S(ŷ − y).
+    The gradient of shifted `SCE` is g + Sᵀ(w* − w): where the decision is a vertex, P = 0 and PEAR, unlike SCE, has no gradient.
 
-    Against that the paper (by a review of it; its full text was not at hand) adds, for linear programs, the part that was projected away, n = (1/μ) SᵀS(ŷ − y) − g, at the length
-    of g: g + β n ‖g‖/‖n‖, which is the gradient of nothing.
+    Against that the paper (by a review of it; its full text was not at hand) adds, for linear programs, the part that was projected
+    away, n = (1/μ) SᵀS(ŷ − y) − g, at the length of g: g + β n ‖g‖/‖n‖, which is the gradient of nothing.
 
     Args:
         layer: `Smoothed` with the squared regularizer.
@@ -350,9 +346,8 @@ class PerturbationGradient(Loss):
         forward:   [V(ĉ + h c) − V(ĉ)] / h
 
     All tend to cᵀw*(ĉ), the true cost of the decision, as h → 0; since V is concave, backward ≥ cᵀw*(ĉ) ≥ forward. Gradient
-    by Danskin's theorem, Sᵀ(w⁺ − w⁻)/h (central: 2h), not through the layer. Differences of concave functions: not convex.
-
-    Two solves per instance, and no optimal decisions needed. The value is a cost, not a regret: it is zero nowhere.
+    by Danskin's theorem, Sᵀ(w⁺ − w⁻)/h (central: 2h), not through the layer. Not convex. Two solves per instance, and no optimal
+    decisions needed. The value is a cost, not a regret.
 
     Args:
         width: h > 0, a share of the true costs; may be set later, `loss.width = …`.
@@ -369,10 +364,8 @@ class PerturbationGradient(Loss):
 
     def __init__(self, layer: Layer, width: float = 0.1, *, difference: Difference = "backward") -> None:
         super().__init__(layer)
-        if difference not in SIDES:
-            raise OptionError(f"difference is one of {', '.join(SIDES)}; got {difference!r}")
         self.width = weight(width, "PerturbationGradient", "a finite width > 0", lambda value: value > 0)
-        self.difference: Difference = difference
+        self.difference: Difference = one_of("difference", difference, *SIDES)
 
     def extra_repr(self) -> str:
         return f"width={self.width}, difference={self.difference!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from dflearn.errors import DflearnError, OptionError
 from dflearn.layers.base import held_fixed, weight
 from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses.base import Field, Loss, LossOutput
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.randomness import generator_of
@@ -56,7 +57,7 @@ class CaVE(Loss):
         return LossOutput(1.0 - cosine_similarity(v / size.where(size > 0, 1.0), p, dim=-1), solution)
 
 
-class LAVA(Loss):
+class LAVA(WithoutCaches, Loss):
     """Σ over the vertices v next to w* of max(obj(ŷ, w*) − obj(ŷ, v), −ε).
 
     A vertex of a linear program is optimal if and only if no vertex next to it is better, so the loss is at its least
@@ -81,6 +82,7 @@ class LAVA(Loss):
 
     known_rows = linear = True
     needs: tuple[Field, ...] = ("decisions",)
+    made_anew: ClassVar = {"_known": dict}
 
     def __init__(self, program: Program, margin: float = 0.1, *, bases: int = 20, directions: int = 100) -> None:
         super().__init__()
@@ -95,9 +97,6 @@ class LAVA(Loss):
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, margin={self.margin}, bases={self.bases}, directions={self.directions}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": {}}
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         label, n = batch.require("decisions"), self.program.n

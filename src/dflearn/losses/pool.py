@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, weight
+from dflearn.layers.base import Layer, one_of, weight
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.solvers.base import Solution
 from dflearn.solvers.wrappers import Pooled
@@ -18,8 +18,7 @@ from dflearn.solvers.wrappers import Pooled
 class PoolLoss(Loss):
     """A loss over the decisions that `Exact(Pooled(solver, ratio, initial=…))` knows.
 
-    Each batch asks the layer at ŷ first, which solves it with probability `ratio` (per="batch": all of it or nothing) and
-    puts what it found into the pool; with ratio 0 nothing is ever solved.
+    Each batch asks the layer at ŷ first, which solves it with probability `ratio`, and the pool grows by what it found.
     """
 
     layer: Layer
@@ -57,9 +56,7 @@ class NCE(PoolLoss):
 
     def __init__(self, layer: Layer, *, variant: Literal["plain", "shifted"] = "plain") -> None:
         super().__init__(layer)
-        if variant not in ("plain", "shifted"):
-            raise OptionError(f"variant is 'plain' or 'shifted', got {variant!r}")
-        self.variant = variant
+        self.variant = one_of("variant", variant, "plain", "shifted")
         self.needs = ("decisions",) if variant == "plain" else ("costs", "decisions")
 
     def extra_repr(self) -> str:
@@ -104,9 +101,7 @@ class Ranking(PoolLoss):
 
     def __init__(self, layer: Layer, kind: Kind = "pairwise", *, margin: float = 0.0, temperature: float = 1.0) -> None:
         super().__init__(layer)
-        if kind not in get_args(Kind):
-            raise OptionError(f"kind is one of {', '.join(get_args(Kind))}; got {kind!r}")
-        self.kind: Kind = kind
+        self.kind: Kind = one_of("kind", kind, *get_args(Kind))
         self.margin = weight(margin, "Ranking", "a finite margin >= 0", lambda value: value >= 0)
         self.temperature = weight(temperature, "Ranking", "a finite temperature > 0", lambda value: value > 0)
 

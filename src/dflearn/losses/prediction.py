@@ -82,12 +82,10 @@ class CostSensitive(Loss):
     """(1/n) Σ_j ρ_j e_j²,   e = S(ŷ − y),   ρ_j = κ where w*_j is at its lower bound and e_j > 0, or at its upper bound
     and e_j < 0; ρ_j = 1 otherwise.
 
-    Those errors are harmless: eᵀ(w − w*) ≥ 0 for every feasible w, so that w* stays optimal under c + e. With κ = 0 a loss
-    of zero therefore means no regret; with κ = 1 this is the squared error of the costs of the variables. Convex, and
-    nothing is solved.
+    Those errors are harmless: eᵀ(w − w*) ≥ 0 for every feasible w, so that w* stays optimal under c + e. With κ = 0 a loss of zero
+    therefore means no regret; with κ = 1 this is the squared error of the costs of the variables. Convex, and nothing is solved.
 
-    It is the asymmetric part of the paper; its instance-based costs are not here, and costs are not normalized: let the
-    model work in units of the costs (`models.Scaled`).
+    It is the asymmetric part of the paper, without its instance-based costs. Let the model work in units of the costs (`models.Scaled`).
 
     Args:
         program: its bounds say which errors are harmless.

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,15 +36,14 @@ class Solution:
     Attributes:
         decision: w, `(*batch, n)`, in the dtype and on the device of the costs; NaN where there is none.
         status: one `Status` code per instance, int8 `(*batch,)`.
-        objective: what was minimized, at `decision`, float64 `(*batch,)`.
-        bound: a proven lower bound on the optimum, float64 `(*batch,)` (−inf where nothing is proven).
+        objective, bound: what was minimized, at `decision`, and a proven lower bound on the optimum (−inf where nothing is proven).
         start: what a later solve of the same instances may start from, `(*batch, width)`, or `None`.
         residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
-        fallback: which instances the first method did not finish, so that a slower one had to, bool `(*batch,)`, or `None`.
-        reason: why an instance is not OPTIMAL, one text each, "" where nothing is to be said, flat `(count,)`, or `None`.
+        fallback: which instances a slower method had to finish, bool `(*batch,)`, or `None`.
+        reason: why an instance is not OPTIMAL, one text each, "" where there is nothing to say, flat `(count,)`, or `None`.
         slope: the gradient of `objective` in y, `(*batch, p)`, where it is not Sᵀ `decision`; otherwise `None`.
         seconds: wall time of the call that gave this answer; on a GPU, until its work was handed over.
-        deferred: whether statuses are looked at later, by the layer, so that nothing waits for the GPU now (docs/how-to/gpu.md).
+        deferred: whether statuses are looked at later, so that nothing waits for the GPU now (docs/how-to/gpu.md).
 
     Examples:
         >>> solution = dfl.HiGHS(program).solve(data.costs[:2])
@@ -99,12 +98,12 @@ class Solution:
         raise error
 
     def with_decision(self, decision: Tensor) -> Solution:
-        """Itself, just made, with that decision: for who made it."""
+        """Itself, just made, with that decision."""
         object.__setattr__(self, "decision", decision)
         return self
 
     def timed(self, seconds: float) -> Solution:
-        """Itself, just made, with the time it took: for who made it."""
+        """Itself, just made, with the time it took."""
         object.__setattr__(self, "seconds", seconds)
         return self
 
@@ -159,11 +158,31 @@ class Raw:
                 mine[rows] = new
 
 
-class Basis(enum.IntEnum):
-    """One code per variable, then per row, of a simplex basis: the `start` that all LP solvers share.
+class Answer(NamedTuple):
+    """The answer to one instance, in the user's units: w `(n,)` and, of an LP, prices y `(rows,)`.
 
-    The codes are HiGHS's own. `NONE` fills the row of an instance that was never solved.
+    fallback: whether another solver found it. reason: why it is not optimal. doubted:
+    whether the back end called it so.
     """
+
+    status: Status
+    w: np.ndarray
+    y: np.ndarray = np.empty(0)
+    bound: float = -np.inf
+    fallback: bool = False
+    reason: str = ""
+    doubted: bool = False
+
+    def put(self, out: Raw, i: int) -> None:
+        """Write the answer into row i of `out`."""
+        out.status[i], out.decision[i], out.bound[i] = self.status, self.w, self.bound
+        if out.fallback is not None and out.reason is not None:
+            out.fallback[i], out.reason[i] = self.fallback, self.reason
+
+
+class Basis(enum.IntEnum):
+    """One code per variable, then per row, of a simplex basis: the `start` that all LP solvers share. The codes are HiGHS's own;
+    `NONE` fills the row of an instance that was never solved."""
 
     NONE = -1
     AT_LOWER = 0
@@ -274,10 +293,7 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
         )
 
     def solve_each(self, batches: Iterable[tuple[Tensor, Instance | None]]) -> Iterator[tuple[int, Solution]]:
-        """Solve many batches, cold: the number of a batch and its answer, in the order in which answers come.
-
-        Batches are taken when there is room for them, so that they may be made one by one.
-        """
+        """Solve many batches, cold: the number of a batch and its answer, in the order in which answers come."""
         for number, (y, instance) in enumerate(batches):
             yield number, self.solve(y, instance)
 
@@ -291,10 +307,7 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
         """Name, version, tolerances and limits: all that may change an answer, for caches and records."""
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of what later answers depend on besides the arguments (a pool, a generator): tensors and plain values.
-
-        Most solvers have none. A training run saves it in its checkpoints and hands it back through `set_state`.
-        """
+        """A copy of what later answers depend on besides the arguments (a pool, a generator), for checkpoints."""
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -302,10 +315,7 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
 
 
 def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torch.Size:
-    """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, NaN or infinity.
-
-    values: whether to look for the latter, which waits for the device that costs are on.
-    """
+    """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, or, with `values`, NaN or infinity."""
     if not isinstance(y, Tensor) or not y.is_floating_point():
         what = f"{y.dtype} tensor" if isinstance(y, Tensor) else type(y).__name__
         raise ShapeError(f"costs must be a floating-point torch tensor of shape (*batch, {objective.p}); got a {what}")

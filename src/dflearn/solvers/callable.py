@@ -34,14 +34,13 @@ def from_callable(
         n: the number of variables.
         p: the number of predicted costs: n without S, the columns of S with it.
         S, d: the known part of the objective, as of `Program`; left out, f gets the costs y themselves.
-        name: what messages, caches and records call it. Caches keep answers only where it is given, since nothing else tells
-            one function from another: change it when f changes. By default messages have the name of f.
+        name: what messages, caches and records call it; by default the name of f. Caches keep answers only where it is given: change it
+            when f changes.
         value: (y, w) → what decision w truly costs under the costs y (less is better, whatever the sense), numpy float64
             `(p,)`, `(n,)` → a number; with `batched`, `(count, p)`, `(count, n)` → `(count,)`. Regret, `evaluate` and validation
-            judge by it: a quadratic term, a fee, a penalty that f knows of. Left out, a decision costs cᵀw, and one that
-            beats a label by more than rounding is an error. For a heuristic, whose labels may be beaten, pass the linear
-            value itself: such regrets are then counted and said. Losses stay linear: the value of SPO+ and its kin leaves out
-            what `value` adds to cᵀw. Where that depends on w alone, as a quadratic term does, their gradients are right.
+            judge by it: a quadratic term, a fee, a penalty that f knows of. Left out, a decision costs cᵀw, and one that beats a label
+            by more than rounding is an error; for a heuristic, whose labels may be beaten, pass the linear value itself. Losses stay
+            linear: SPO+ and its kin leave out what `value` adds to cᵀw; their gradients are right where that depends on w alone.
 
     Examples:
         >>> cheapest = dfl.from_callable(lambda c: np.eye(3)[c.argmin()], n=3)

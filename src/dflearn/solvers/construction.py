@@ -1,9 +1,8 @@
 """How solvers, layers and losses are made from what is at hand: a program, a problem, a solver or a layer.
 
-A solver or `Smoothed` takes a program, `Exact` a solver, a loss a layer. Where something else has one sensible meaning, the
-first argument is converted; otherwise an error says what to write. So is an argument by its name in PyEPO.
-
     HiGHS(problem) = HiGHS(problem.program),   Exact(program) = Exact(best_solver(program)),   SPOPlus(solver) = SPOPlus(Exact(solver))
+
+What has no one sensible meaning is an error that says what to write, and so is an argument by its name in PyEPO.
 """
 
 from __future__ import annotations

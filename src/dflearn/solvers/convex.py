@@ -2,11 +2,9 @@
 
     min cᵀw + ½ wᵀQ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
 
-`clarabel` finds an answer, which the rule of `dflearn.engine.certify` judges in the user's units. Whether there is no decision at all is
-asked of HiGHS, by linear programs.
+`clarabel` finds an answer, which the rule of `dflearn.engine.certify` judges. Whether there is no decision is asked of HiGHS.
 
-With integer variables, a back end finds the integers and a bound. With these integers fixed, the other variables are solved for
-as above, and the objective of that decision is compared with the bound.
+With integer variables, a back end finds the integers and a bound; the other variables are solved for again with these fixed.
 """
 
 from __future__ import annotations

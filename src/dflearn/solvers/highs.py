@@ -92,7 +92,10 @@ class ModelSolver(Solver):
             out = replace(out, start=np.full((count, self.start_width), Basis.NONE, np.int8))
         if self.program.is_integer:
             model.solve_integers(c, sides, self.gap, out)
-            self._hand_on(c, sides, out)
+            failed = self._failed(out)
+            if failed.size and (other := self.next_solver) is not None:
+                rest = other._solve(c[failed], sides.rows(failed), None)
+                out.put(failed, replace(rest, fallback=np.ones(len(failed), bool)))
         else:
             model.solve_linear(c, sides, start, out)
         np.add(out.decision, 0.0, out=out.decision)  # turns −0 into 0
@@ -109,12 +112,6 @@ class ModelSolver(Solver):
         """The instances that were not solved. Without a time limit, FEASIBLE means not proven optimal."""
         doubtful = (Status.FAILED, Status.FEASIBLE) if np.isinf(self.time_limit) else (Status.FAILED,)
         return np.flatnonzero(np.isin(out.status, doubtful))
-
-    def _hand_on(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
-        failed = self._failed(out)
-        if failed.size and (other := self.next_solver) is not None:
-            rest = other._solve(c[failed], sides.rows(failed), None)
-            out.put(failed, replace(rest, fallback=np.ones(len(failed), bool)))
 
     def priced(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
         """The answers to an LP, as of `_solve`, and the prices y `(count, rows)` that prove them, as of `Model`; NaN where an
@@ -166,8 +163,8 @@ class ModelSolver(Solver):
 class HiGHS(ModelSolver):
     """Exact LP and MILP solver on HiGHS.
 
-    Convex QPs are solved by `convex`, for which HiGHS proves what has no decision: its own quadratic solver adds 1e-7 to the
-    Hessian, and may not come back. Integer QPs are refused.
+    Convex QPs are solved by Clarabel (`convex`): HiGHS's own quadratic solver adds 1e-7 to the Hessian, and may not come back. Integer
+    QPs are refused.
 
     Args:
         program, time_limit, gap, threads: see `ModelSolver`.

@@ -1,11 +1,11 @@
 """A model object of a back end (HiGHS, Gurobi), one for each thread, and the rules for exact answers.
 
-The model is built once; per instance only costs, right-hand sides and bounds change. Each instance is solved from a cold state or from
-its own `start`, never from what the previous instance left behind: answers do not depend on the order of the batch.
+The model is built once; per instance only costs, right-hand sides and bounds change. Each instance is solved from cold or from its
+own `start`, so that answers do not depend on the order of the batch.
 
-Back ends have absolute tolerances. They are asked in units that suit them (`scaling`), and what they answer is checked in
-the user's units by the one rule of `dflearn.engine.certify`. What does not pass is solved again, strictly, then by Clarabel; what
-still does not pass is not called optimal, and `Solution.reason` says why. That there is no decision must be proven, or said by both.
+Back ends have absolute tolerances. They are asked in units that suit them (`scaling`), and the rule of `dflearn.engine.certify` judges
+their answers in the user's units. What does not pass is solved again, strictly, then by Clarabel; what still does not pass is not
+called optimal, and `Solution.reason` says why. That there is no decision must be proven, or said by both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +26,7 @@ from dflearn.engine.implied import LARGEST, without_big_m
 from dflearn.errors import ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
-from dflearn.solvers.base import Basis, Raw, Status
+from dflearn.solvers.base import Answer, Basis, Raw, Status
 from dflearn.solvers.convex import ConvexQP
 
 LOOSE = 1e8  # sides and bounds that span more are looked through for such as can never be active
@@ -36,34 +36,10 @@ WIDE = 1e6  # costs of an integer program that span more are solved for twice, i
 BIG = 1e4  # entries of a row with integers that span more come near to what tolerances hide
 
 
-class Answer(NamedTuple):
-    """What one solve of one instance found, in the user's units: w `(n,)` and, of an LP, prices y `(rows,)`.
-
-    fallback: whether another solver found it. reason: why it is not optimal. doubted: whether the back end called it so.
-    """
-
-    status: Status
-    w: np.ndarray
-    y: np.ndarray
-    bound: float = -np.inf
-    fallback: bool = False
-    reason: str = ""
-    doubted: bool = False
-
-    def put(self, out: Raw, i: int) -> None:
-        """Write the answer into row i of `out`."""
-        out.status[i], out.decision[i], out.bound[i] = self.status, self.w, self.bound
-        if out.fallback is not None and out.reason is not None:
-            out.fallback[i], out.reason[i] = self.fallback, self.reason
-
-
 class Model(ABC):
     """One model object of a back end that holds a program. The back end writes the short methods; the rest are the rules.
 
-    Args:
-        program: in the user's units. The back end holds `scaled`, the same in units of its own.
-        make: a model of another program, with the same limits.
-        time_limit: seconds per solve.
+    It holds `scaled`, the program in units of its own. make: a model of another program, with the same limits.
     """
 
     def __init__(self, program: Program, make: Callable[[Program], Any], time_limit: float = np.inf) -> None:
@@ -95,10 +71,7 @@ class Model(ABC):
 
     @abstractmethod
     def decision_and_prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """w and y of the last run, an LP, `(n,)` and `(rows,)`: y ≤ 0 on inequalities, and c − Mᵀy are the reduced costs.
-
-        y counts where w is optimal only.
-        """
+        """w `(n,)` and, where w is optimal, y `(rows,)` of the last run, an LP: y ≤ 0 on inequalities, c − Mᵀy the reduced costs."""
 
     @abstractmethod
     def bound(self) -> float:
@@ -121,11 +94,8 @@ class Model(ABC):
     def solve_linear(
         self, c: np.ndarray, sides: Sides, start: np.ndarray | None, out: Raw, prices: np.ndarray | None = None
     ) -> None:
-        """Solve every instance of an LP, certify, and mend; write decisions, statuses, bounds and starts into `out`, and the
-        prices of the first answers into `prices` `(count, rows)`.
-
-        A row of `out` begins as `FAILED`, without a bound, and stays so if nothing is known.
-        """
+        """Solve every instance of an LP, certify, and mend; write answers into `out`, whose rows begin as `FAILED`, and the prices of the
+        first answers into `prices` `(count, rows)`."""
         gammas = 1.0 / units(c * self.scales.columns)
         own = sides is self.program.own_sides
         seen, sigma = self.own if own else self.relevant(sides)  # one size for each instance, or one for all
@@ -296,11 +266,10 @@ class Model(ABC):
     # -- integer programs ---------------------------------------------------------------------------------------
 
     def solve_integers(self, c: np.ndarray, sides: Sides, gap: float, out: Raw) -> None:
-        """Solve every instance of a MILP; write decisions, statuses and bounds into `out`.
+        """Solve every instance of a MILP; write answers into `out`.
 
-        OPTIMAL if the rows hold, the continuous variables are optimal for the integers, and the bound proves it.
-        If costs span more than `WIDE`, or a row has a big M that cannot be smaller, a second solve in another unit, with smaller
-        tolerances, must agree.
+        OPTIMAL if the rows hold, the continuous variables are optimal for the integers, and the bound proves it. If costs span more
+        than `WIDE`, or a row has a big M that cannot be smaller, a second solve in another unit must agree.
         """
         gammas = 1.0 / units(c * self.scales.columns)
         for i in np.flatnonzero(~self.refuses(c, sides, out)).tolist():
@@ -348,10 +317,8 @@ class Model(ABC):
         return bool((spread[rows @ self.program.integer > 0] > BIG).any())
 
     def with_small_m(self, c: np.ndarray, sides: Sides, gap: float) -> Answer | None:
-        """The answer where no big M is larger than it must be: tolerances let a back end count as integral what such an M makes feasible.
-
-        `None` where no M shrinks, or the answer still breaks a row of the program.
-        """
+        """The answer where no big M is larger than it must be: within tolerances, such an M makes feasible what is not. `None` where no M
+        shrinks, or the answer still breaks a row of the program."""
         low, high = self.certifier.implied(sides)
         binary = self.program.integer & (sides.upper - sides.lower == 1)
         low, high = np.where(binary, sides.lower, low), np.where(binary, sides.upper, high)
@@ -366,10 +333,7 @@ class Model(ABC):
         return Answer(Status(int(out.status[0])), out.decision[0], np.empty(0), float(out.bound[0]))
 
     def improved(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> np.ndarray:
-        """w, or what is found from it by moving single integer variables by one to better decisions, where costs span much.
-
-        Back ends lose costs of 1e-9 beside others of 1e15, and then prove bounds that do not hold.
-        """
+        """w, or a better decision by moves of single integers by one, where costs span much: back ends lose costs of 1e-9 beside 1e15."""
         for _ in range(MOVES if span(c) > WIDE else 0):
             step = np.where(self.program.integer, -np.sign(c), 0.0)
             index = np.flatnonzero((step != 0) & (w + step >= sides.lower) & (w + step <= sides.upper))
@@ -383,11 +347,8 @@ class Model(ABC):
         return w
 
     def has_no_end(self, c: np.ndarray, sides: Sides) -> bool:
-        """Whether a MILP that has a feasible point is unbounded, since its relaxation is (its numbers are rational).
-
-        Back ends may call the best of the points that they have seen optimal. Where no cost pulls towards a bound that is
-        missing, bounds alone are enough.
-        """
+        """Whether a MILP that has a feasible point is unbounded, since its relaxation is (its numbers are rational): back ends may call
+        the best of the points that they have seen optimal. Not where a bound stops every cost."""
         if not (((c < 0) & np.isinf(sides.upper)) | ((c > 0) & np.isinf(sides.lower))).any():
             return False
         return self.relaxed(c, sides)[0] is Status.UNBOUNDED

@@ -1,8 +1,5 @@
-"""Exact solvers for programs of a known structure: shortest paths, the k best; `structured` has more.
-
-Each recognizes its structure in a program, or refuses it and says why. Then it is faster than a general solver by orders of
-magnitude, and just as exact.
-"""
+"""Exact solvers for programs of a known structure: shortest paths, the k best; `structured` has more. Each recognizes its structure in a
+program, or refuses it and says why."""
 
 from __future__ import annotations
 
@@ -24,12 +21,8 @@ from dflearn.solvers.structured import Certified
 
 
 class Oracle(Certified):
-    """A solver that knows the program's structure. It works on tensors, on the device of the costs.
-
-    Its decisions are integral, and optimal for the relaxation: so they are for the integer program.
-
-    Instances may have their own d; those with constraints of their own are HiGHS's. Subclasses write `_decide`.
-    """
+    """A solver that knows the program's structure, on tensors, on the device of the costs. Its decisions are integral, and optimal for the
+    relaxation. HiGHS solves instances with constraints of their own. Subclasses write `_decide`."""
 
     on_devices = True
 
@@ -86,14 +79,12 @@ class Oracle(Certified):
 class Graph:
     """The graph of a unit-flow program: rows are nodes, each column (an arc) has one −1 and one +1, and so has b.
 
-    The row of one node may be missing, since it follows from the others. With all signs reversed the program sends
-    the unit backwards along reversed arcs, which is the same. Arcs that lie on no path from source to target are left out
-    of all computations. Nodes that remain are numbered in topological order: the source is 0, the target `size − 1`.
+    The row of one node may be missing, since it follows from the others. With all signs reversed the program sends the unit backwards
+    along reversed arcs, which is the same. Nodes on paths are numbered in topological order: the source is 0, the target `size − 1`.
 
     Attributes:
-        arcs: how many arcs the graph has, those included that lie on no path.
-        size: how many nodes lie on a path.
-        depth: the largest number of arcs on a path.
+        arcs: how many arcs the graph has, those included that lie on no path from source to target.
+        size, depth: how many nodes lie on a path, and the largest number of arcs on one.
         used: the arcs on paths, by the node that they lead to, with the numbers of both of their nodes: arc, tail, head.
     """
 

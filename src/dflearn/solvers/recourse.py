@@ -4,11 +4,11 @@
 
 It is infinite where no recourse helps. Without recourse variables it is obj(y, w) where w is feasible for y.
 
-The prices of the second stage, of what recourse variables are worth once the others are decided, come from
+The prices of the second stage come from, with r the recourse variables, f the others, w their decision,
 
     min over v of  (c_r + (Q w)_r)ᵀv + ½ vᵀQ_rr v    s.t.   A_r v = b − A_f w,   G_r v ≤ h − G_f w,   lower_r ≤ v ≤ upper_r
 
-where r are the recourse variables, f the others, w their decision. Rows without recourse variables must hold as they are.
+Rows without recourse variables must hold as they are.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class Filled(NamedTuple):
 class PricedSlack:
     """Settles decisions of one program whose recourse variables, `mask` `(n,)`, are priced slack ("simple recourse"), in closed form.
 
-    Each stands in one row, from zero upwards, at a price, as those of `Program.elastic`. So rows are settled one by one: with
-    g = r − M w what a row lacks, slack of the cheapest column that moves it the right way fills g, and the price of the row is that
-    column's.
+    Each stands in one row, from zero upwards, at a price, as those of `Program.elastic`. What a row lacks, g = r − M w, is filled by slack
+    of the cheapest column that moves it the right way, whose price is the row's.
     """
 
     def __init__(self, program: Program, mask: np.ndarray) -> None:
@@ -78,11 +77,8 @@ class PricedSlack:
         return cls(program, mask)
 
     def fill(self, c: np.ndarray, w: np.ndarray, right: np.ndarray, moved: np.ndarray) -> Filled | None:
-        """Costs c and decisions w `(count, n)`, whose slack does not matter; right-hand sides `(count or 1, rows)`.
-
-        moved: by how much decisions were rounded, `(count, n)`, which rows may be broken by. `None` where some price is negative:
-        then slack is worth having without need.
-        """
+        """Costs c and decisions w `(count, n)`, whose slack does not matter; right-hand sides `(count or 1, rows)`. moved: by how much
+        decisions were rounded, `(count, n)`, which rows may be broken by. `None` where some price is negative."""
         prices = c[:, self.columns] / np.abs(self.entry)  # of a unit of the row
         if (prices < 0).any():
             return None

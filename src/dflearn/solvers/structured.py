@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
+from dflearn.engine.barrier import independent
 from dflearn.engine.certify import OPTIMAL, SURE, Certifier
 from dflearn.engine.hard.scaling import Scales
 from dflearn.errors import ProgramError
@@ -25,12 +25,10 @@ from dflearn.solvers.highs import HiGHS
 MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
 MOST_BINARY_ROWS = 4  # above, `FewRowBinary` enumerates more than branch and bound
 STEPS = 10_000_000  # of `FewRowBinary` on one instance, a few tenths of a second; HiGHS solves what needs more
-# Of the tableau: rows times variables outside the basis. A step costs as much as there are entries, and HiGHS, which keeps to the
-# nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 to 11 times as fast as HiGHS, at 11,000
-# (CFL-50) 2 times (`benchmarks/speed/small_lps.py`); at 20,900 of random sparse rows it was 0.7 to 2.6 times.
+# Of the tableau, rows times variables outside the basis: at 8,000 entries (SP-10) it is 6 to 11 times as fast as HiGHS, at 20,900 of
+# random sparse rows 0.7 to 2.6 times (`benchmarks/speed/small_lps.py`).
 MOST_ENTRIES = 12_000
-# The first tableau takes the cube of the rows in time and their square in memory: 0.1 s at 1,000 rows, 2 s and 200 MB at 3,000.
-MOST_TABLEAU_ROWS = 1_000
+MOST_TABLEAU_ROWS = 1_000  # the first tableau takes their cube in time: 0.1 s
 DEPENDENT = 1e-10  # what is left of a column, beside the largest entry of all, if it depends on others
 ROUGHLY = 1e-7  # by how much HiGHS's first basis may miss bounds, relative to all numbers of the program
 MOST_INTEGERS = 32  # two linear programs are solved for each, once
@@ -38,18 +36,11 @@ MARGIN = 1e-6  # a bound must miss an integer by more, relative to its terms, to
 
 
 class Certified(Solver):
-    """An exact solver with a method of its own. HiGHS solves each instance that the method does not solve with a certificate.
+    """An exact solver with a method of its own. HiGHS, `general`, solves the instances that the method does not solve with a certificate,
+    marked in `Solution.fallback`, and those whose constraints are of another kind; it alone claims INFEASIBLE or UNBOUNDED.
 
-    Instances whose constraints are not of the kind that the method is made for go to HiGHS at once.
-
-    A method never claims INFEASIBLE or UNBOUNDED: these are HiGHS's claims. `Solution.fallback` marks the instances that the method
-    tried in vain.
-
-    Subclasses end `_solve` with `certified` or, if they check their answers in another way, with `handed_over`.
-
-    Attributes:
-        general: solves what is not certified.
-        certifier: checks answers to the relaxation of the program.
+    Subclasses end `_solve` with `certified` or, if they check their answers in another way, with `handed_over`. `certifier` checks
+    answers to the relaxation of the program.
     """
 
     parallel = "threads"
@@ -91,11 +82,8 @@ class Certified(Solver):
     def certified(self, c: np.ndarray, sides: Sides, out: Raw, prices: np.ndarray) -> Raw:
         """`out` with objectives and bounds, after the check.
 
-        Args:
-            c: costs `(count, n)`.
-            sides: as of `Program.sides`.
-            out: decisions `(count, n)` within their bounds, of a linear program, where the status is OPTIMAL.
-            prices: of the rows `(count, rows)`; the signs are those of `certify`.
+        out has decisions `(count, n)` within their bounds where the status is OPTIMAL; prices of the rows `(count, rows)` are as of
+        `certify`.
         """
         w, _, verdict = self.certifier.judge(c, out.decision, prices, sides)
         sure = (out.status == int(Status.OPTIMAL)) & (verdict.error <= SURE)
@@ -117,11 +105,8 @@ class Certified(Solver):
 
 
 class _Lines(NamedTuple):
-    """Right-hand sides, equations first, and bounds: one line per instance, or one for all.
-
-    The right-hand side of an inequality is at most what the bounds allow its row to be: 1e15 for "no limit" would bring
-    rounding errors along. `loose` says where it was more.
-    """
+    """Right-hand sides, equations first, and bounds: one line per instance, or one for all. The right-hand side of an inequality is at
+    most what the bounds allow its row to be: 1e15 for "no limit" would bring rounding errors along. `loose`: where it was more."""
 
     right: np.ndarray
     lower: np.ndarray
@@ -130,12 +115,7 @@ class _Lines(NamedTuple):
 
 
 class _FewRows(Certified):
-    """Rows as one dense matrix, equations first, in the units of `Scales`.
-
-    Args:
-        most: how many rows the method is made for.
-        bounds: which bounds it takes, in words.
-    """
+    """At most `most` rows as one dense matrix, equations first, in the units of `Scales`. bounds: which it takes, in words."""
 
     def __init__(self, program: Program, most: int, bounds: str) -> None:
         super().__init__(program)
@@ -173,8 +153,6 @@ class _FewRows(Certified):
 class FewRowLP(_FewRows):
     """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
 
-    Right-hand sides and bounds may differ from instance to instance. HiGHS solves what is not certified.
-
     Examples:
         >>> knapsack = dfl.Program(G=[[3, 4, 5]], h=[7], upper=1)
         >>> dfl.solvers.FewRowLP(knapsack).solve(torch.tensor([-4.0, -5.0, -6.0])).decision
@@ -208,9 +186,8 @@ class FewRowLP(_FewRows):
 class FewRowBinary(_FewRows):
     """Exact yes-or-no decisions under few inequalities, such as the multi-dimensional knapsack: branch and bound by loss.
 
-    Right-hand sides and bounds may differ from instance to instance. The enumeration of all better decisions proves an answer; the
-    rows are checked in the user's units. HiGHS solves an instance that needs more than `STEPS` steps, or whose costs span so much
-    that rounding hides which decision is better.
+    The enumeration of all better decisions proves an answer; the rows are checked in the user's units. HiGHS solves an instance that
+    needs more than `STEPS` steps, or whose costs span so much that rounding hides which decision is better.
 
     Examples:
         >>> knapsack = dfl.Program(G=[[3, 4, 5]], h=[7], upper=1, integer=True)
@@ -250,10 +227,8 @@ class FewRowBinary(_FewRows):
 class SmallLP(Certified):
     """Exact linear programs with a small dense tableau, of any structure: a primal simplex method of its own.
 
-    HiGHS takes some hundred microseconds to begin with; on a shortest path of 40 edges this one is done after ten. Every instance
-    begins at the same basis, that of costs S 1 + d, so that no answer depends on the batch.
-
-    HiGHS solves what is not certified, what has no decision, and instances with right-hand sides or bounds of their own.
+    Every instance begins at the same basis, that of costs S 1 + d, so that no answer depends on the batch. HiGHS solves instances with
+    right-hand sides or bounds of their own.
 
     Examples:
         >>> dfl.solvers.SmallLP(program).solve(data.costs).status.max()
@@ -284,11 +259,8 @@ class SmallLP(Certified):
 
 
 class _Tableau:
-    """The tableau of a program at one basis, in the units of `Scales`, and what the kernel needs beside.
-
-    Attributes:
-        feasible: whether the decision there is, roughly: steps mend what is left.
-    """
+    """The tableau of a program at one basis, in the units of `Scales`. feasible: whether the decision there is, roughly: steps mend
+    what is left."""
 
     def __init__(self, solver: HiGHS) -> None:
         from dflearn.engine.exact.simplex import Lines, Place, System
@@ -362,20 +334,12 @@ def _first_basis(solver: HiGHS) -> np.ndarray:
 def _completed(matrix: np.ndarray, basic: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A basis of the columns of `matrix` with the columns `basic` in it, and the rows that do not depend on others."""
     least = DEPENDENT * np.abs(matrix).max(initial=0.0)
-    basic = basic[_independent(matrix[:, basic], least)]
+    basic = basic[independent(matrix[:, basic], least)]
     others = np.setdiff1d(np.arange(matrix.shape[1]), basic)
     Q = np.linalg.qr(matrix[:, basic])[0]
     rest = matrix[:, others] - Q @ (Q.T @ matrix[:, others])
-    basis = np.sort(np.append(basic, others[_independent(rest, least)]))
-    return basis, _independent(matrix[:, basis].T, 0.0)
-
-
-def _independent(columns: np.ndarray, least: float) -> np.ndarray:
-    """The numbers of columns of which more than `least` is left, each without what those before it span."""
-    if not columns.size:
-        return np.zeros(0, np.int64)
-    R, order = scipy.linalg.qr(columns, mode="r", pivoting=True)
-    return np.sort(order[: int((np.abs(np.diag(R)) > least).sum())])
+    basis = np.sort(np.append(basic, others[independent(rest, least)]))
+    return basis, independent(matrix[:, basis].T, 0.0)
 
 
 # -- integers that the rows fix ---------------------------------------------------------------------------------------
@@ -384,10 +348,9 @@ def _independent(columns: np.ndarray, least: float) -> np.ndarray:
 class RelaxationFirst(Certified):
     """Exact integer programs in which the rows leave one value to every integer variable, whatever the costs.
 
-    In the published facility location data, the capacities of all facilities barely meet the demand, so all must open. Two
-    linear programs for each integer variable prove it, once: the certified bounds on its least and its largest value, rounded
-    inwards. Then each cost vector is a linear program. All others are solved by HiGHS as integer programs, and so are
-    instances with right-hand sides or bounds of their own.
+    In the published facility location data the capacities of all facilities barely meet the demand, so all must open. Two linear
+    programs for each integer variable prove it, once: the certified bounds on its least and its largest value, rounded inwards. Then
+    each cost vector is a linear program. HiGHS solves all others, and instances with sides of their own.
 
     Examples:
         >>> location = dfl.problems.FacilityLocation(5, 2)
@@ -431,6 +394,4 @@ class RelaxationFirst(Certified):
         if not (self._has_own(sides) and self.linear is not None):
             return self.general._solve(c, sides, None)
         out = self.linear._solve(c, self.linear.program.own_sides, None)
-        return self.handed_over(
-            c, sides, out, (out.status == int(Status.OPTIMAL)) | (out.status == int(Status.UNBOUNDED))
-        )
+        return self.handed_over(c, sides, out, np.isin(out.status, (Status.OPTIMAL, Status.UNBOUNDED)))

@@ -69,10 +69,8 @@ class DecisionTask:
 
     @classmethod
     def of(cls, what: Decided, costs: int | None = None) -> DecisionTask:
-        """The task of a `Problem`, a `Program`, a `Solver`, or a function c → w that only decides.
-
-        A `Problem` and a `Solver` are taken as they are. A program is solved by the fastest exact solver that its structure
-        allows: see `best_solver`; `task.solver` says which that is.
+        """The task of a `Problem`, a `Program`, which the fastest exact solver solves (see `best_solver`), a `Solver`, or a function c → w
+        that only decides.
 
         Args:
             costs: how many costs the data have. A function needs it; all others are checked.

@@ -47,9 +47,8 @@ class Wrapper(Solver):
 class Parallel(Wrapper):
     """The same answers as `solver`'s, from several workers at once.
 
-    Workers are threads where the solver releases Python's lock (HiGHS, Gurobi, the oracles), processes otherwise; they
-    start with the first batch. Processes need the solver to be picklable and, in a script, the main guard that
-    `multiprocessing` asks for. Close with `close` or `with`; what is dropped is closed too.
+    Workers are threads where the solver releases Python's lock (HiGHS, Gurobi, the oracles), processes otherwise: then the solver must
+    be picklable and, in a script, stand under the main guard of `multiprocessing`. Close with `close` or `with`.
 
     Args:
         workers: how many; by default one for each core this process may use.
@@ -100,30 +99,25 @@ class Parallel(Wrapper):
             if self.solver.parallel == "threads":
                 self._pool = ThreadPoolExecutor(self.workers)
             else:
-                # Not a fork: it would copy locks that other threads hold.
-                context = multiprocessing.get_context("spawn")
-                self._pool = ProcessPoolExecutor(self.workers, context, _keep, (self._pickled(),))
+                try:
+                    pickled = pickle.dumps(self.solver)
+                except Exception as error:
+                    raise ProgramError(
+                        f"{self.solver!r} cannot be sent to other processes ({error}): define its function in a module"
+                    ) from error
+                context = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
+                self._pool = ProcessPoolExecutor(self.workers, context, _keep, (pickled,))
             self._process = os.getpid()
             weakref.finalize(self, _shutdown, self._pool, self._process)
         return self._pool
-
-    def _pickled(self) -> bytes:
-        try:
-            return pickle.dumps(self.solver)
-        except Exception as error:
-            raise ProgramError(
-                f"{self.solver!r} cannot be sent to other processes ({error}): define its function in a module"
-            ) from error
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         count = len(c)
         if self.workers == 1 or count < 2:
             return self.solver._solve(c, sides, start)
-        pool = self._workers()
+        pool, parts, answers = self._workers(), _parts(count, self.workers), []
         solve = self.solver._solve if self.solver.parallel == "threads" else _solve_kept
-        parts = _parts(count, self.workers)
         futures = [pool.submit(solve, *self._part(part, c, sides, start)) for part in parts]
-        answers = []
         for part, future in zip(parts, futures, strict=True):
             try:
                 answers.append(future.result())
@@ -165,10 +159,8 @@ def _cores() -> int:
 
 
 class Pooled(Wrapper):
-    """Solve only now and then; otherwise take the best of the decisions that are known already.
-
-    With probability `ratio` an instance is solved, and its decision joins the pool; else the answer is the pool's member
-    of least objective, which is feasible and not proven optimal: its status is `FEASIBLE`, its bound −∞.
+    """With probability `ratio` an instance is solved, and its decision joins the pool; else the answer is the pool's member of least
+    objective, whose status is `FEASIBLE`, its bound −∞.
 
     Args:
         ratio: probability of a solve.

@@ -205,7 +205,7 @@ class SparseAsPublished(_Published):
         record, start = costs.requires_grad and torch.is_grad_enabled(), self.draw(len(costs))
         run = PublishedRun(self.rows, self.tau, self.rho, self.steps(), costs, start, sides, self.dtype, record)
         w = torch.from_numpy(run.w).to(costs)
-        return with_gradient(costs, w, run.backward, NO_SECOND_DERIVATIVES)
+        return with_gradient(costs, w, lambda gradient, _: run.backward(gradient), NO_SECOND_DERIVATIVES)
 
 
 class DenseJacobianFree(AsPublished):
