@@ -119,6 +119,23 @@ def test_known_part_and_offset(plan: Path) -> None:
     assert solve(kept, np.array([-1.0, 1.0]))[0] == solve(program, np.array([-1.0, 1.0]))[0] + 10
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("small.lp", "Minimize\n x + 5 y\nSubject To\n 0.000000001 x + 0.000000002 y >= 1\nEnd\n"),
+        (
+            "small.mps",
+            "ROWS\n N cost\n G need\nCOLUMNS\n x cost 1 need 1e-9\n y cost 5 need 2e-9\nRHS\n RHS need 1\nENDATA\n",
+        ),
+    ],
+)
+def test_small_entries(name: str, text: str, tmp_path: Path) -> None:
+    """Unless told otherwise, HiGHS leaves out entries of at most 1e-9, and with them a row in large units."""
+    (tmp_path / name).write_text(text)
+    program = READERS[name[6:]](tmp_path / name, "all")
+    assert dfl.HiGHS(program).solve(torch.tensor([1.0, 5.0])).decision.tolist() == pytest.approx([1e9, 0])
+
+
 def test_compressed_file(plan: Path) -> None:
     packed = plan.with_name("plan.mps.gz")
     packed.write_bytes(gzip.compress(plan.read_bytes()))

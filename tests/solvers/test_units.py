@@ -202,6 +202,42 @@ def test_presolve_is_not_misled_by_a_penalty(make: type[ModelSolver]) -> None:
     assert answer.objective.item() == pytest.approx(-1.0, abs=1e-9)
 
 
+def commitment(rng: np.random.Generator, power: np.ndarray) -> tuple[Program, np.ndarray]:
+    """Three plants on two days: power, on, started. Costs; power is counted in units of its own for each plant and day `(3, 2)`,
+    and bounded by 1e9 MW."""
+    one, zero = np.eye(6), np.zeros((6, 6))
+    most = np.repeat(rng.uniform(1, 3, 3), 2)
+    least, day = most * np.repeat(rng.uniform(0.1, 0.5, 3), 2), np.kron(np.ones(3), np.eye(2))
+    before, ramp = np.kron(np.eye(3), [[0, 0], [1, 0]]), np.kron(np.eye(3), [[-1, 1]])
+    G = np.block(
+        [
+            [-day, np.zeros((2, 12))],
+            [one, -np.diag(most), zero],
+            [-one, np.diag(least), zero],
+            [zero, one - before, -one],
+            [ramp, np.zeros((3, 12))],
+        ]
+    )
+    h = np.r_[-day @ most * rng.uniform(0.2, 0.9, 2), np.zeros(18), 0.7 * most[::2]]
+    unit = np.r_[power.ravel(), np.ones(12)]
+    costs = np.r_[rng.uniform(0.5, 2, 6), rng.uniform(0, 0.3, 6), rng.uniform(0, 3, 6)]
+    upper = np.r_[np.full(6, 1e9) * unit[:6], np.ones(12)]
+    return Program(G=G / unit, h=h, upper=upper, integer=np.arange(18) >= 6), costs / unit
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_commitment_in_mixed_units(seed: int) -> None:
+    """Beside bounds of 1e9 that nothing reaches, a strict HiGHS without presolve called worse decisions optimal."""
+    answers = []
+    for power in (np.ones((3, 2)), 10 ** np.random.default_rng(seed).uniform(-4, 4, (3, 2))):
+        program, costs = commitment(np.random.default_rng(seed), power)
+        answers.append(HiGHS(program).solve(torch.tensor(costs)).check((Status.OPTIMAL,)).objective.item())
+        model = HiGHS(program)._model()
+        settled = model.settle(costs, program.own_sides, 1.0, 0.0, model.nothing(Status.FAILED), wide=False)
+        answers.append(float(costs @ settled.w))
+    assert answers == pytest.approx(answers[:1] * 4, rel=1e-6)
+
+
 @pytest.mark.parametrize("presolve", [True, False])
 def test_presolve_tells_no_end_from_nothing(presolve: bool) -> None:
     """w = 0 is feasible, and w_2 may grow for ever: with presolve HiGHS calls that infeasible."""

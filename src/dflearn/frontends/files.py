@@ -269,6 +269,7 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
         highs: Any = highspy.Highs()
         highs.setOptionValue("log_to_console", False)
         highs.setOptionValue("log_file", str(log))
+        highs.setOptionValue("small_matrix_value", 1e-12)  # the least that it takes: smaller entries are left out
         status = highs.readModel(str(path))
         highs.setOptionValue("log_file", "")
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []

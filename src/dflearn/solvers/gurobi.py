@@ -133,8 +133,10 @@ class _GurobiModel(Model):
         y = np.array(self.model.getAttr("Pi", self.constraints), dtype=float) if optimal else np.zeros(self.rows)
         return self.decision(), y
 
-    def be_strict(self, strict: bool) -> None:
-        self.model.setParam("Presolve", 0 if strict else -1)  # another way to the answer, beside other tolerances
+    def be_strict(self, strict: bool, presolve: bool = False) -> None:
+        self.model.setParam(
+            "Presolve", 0 if strict and not presolve else -1
+        )  # another way to the answer, beside other tolerances
         self.model.setParam("IntFeasTol", 1e-9 if strict else 1e-5)
         for name in ("FeasibilityTol", "OptimalityTol"):
             self.model.setParam(name, 1e-9 if strict else 1e-6)

@@ -247,7 +247,7 @@ class _HighsModel(Model):
         if self.highs.passModel(lp) == highspy.HighsStatus.kError:
             raise ProgramError(f"HiGHS refused {program!r}: matrix entries must be below 1e15, equalities below 1e20")
         self.presolve = solver.presolve if self.program is solver.program else presolved(program)
-        self.strict = False
+        self.unpresolved = False
         self.columns = np.arange(self.n, dtype=np.int32)
         self.row_numbers = np.arange(self.rows, dtype=np.int32)
         self.basis_statuses = np.array([highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
@@ -281,7 +281,7 @@ class _HighsModel(Model):
         self.highs.changeColsCost(self.n, self.columns, c)
         # Of the same instance with other costs, the last basis is primal feasible still: the primal method goes on from it.
         self.set_option("simplex_strategy", DUAL if basis is None else PRIMAL)
-        presolve = self.presolve and not self.strict
+        presolve = self.presolve and not self.unpresolved
         status = self.run_once(basis, presolve)
         if status is Status.FAILED and not presolve:
             status = self.run_once(None, True)
@@ -323,8 +323,8 @@ class _HighsModel(Model):
         _, there, ray = self.highs.getDualRay()
         return np.asarray(ray) if there else None
 
-    def be_strict(self, strict: bool) -> None:
-        self.strict = strict  # presolve is left out then: a cost of 1e10 misleads it in any unit
+    def be_strict(self, strict: bool, presolve: bool = False) -> None:
+        self.unpresolved = strict and not presolve
         self.set_option("mip_feasibility_tolerance", 1e-9 if strict else 1e-6)
         for side in ("primal", "dual"):
             self.set_option(f"{side}_feasibility_tolerance", 1e-9 if strict else 1e-7)

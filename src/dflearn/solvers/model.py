@@ -82,8 +82,8 @@ class Model(ABC):
         """Write the basis of the last run, an LP solved to optimality at w, into `codes` `(n + rows,)`."""
 
     @abstractmethod
-    def be_strict(self, strict: bool) -> None:
-        """Whether the next runs have the smallest tolerances there are and no presolve, or are as usual."""
+    def be_strict(self, strict: bool, presolve: bool = False) -> None:
+        """Whether the next runs have the smallest tolerances there are, with or without presolve, or are as usual."""
 
     @cached_property
     def certifier(self) -> Certifier:
@@ -256,8 +256,8 @@ class Model(ABC):
             return self.attempt(c, seen, gamma, sigma)
 
     @contextmanager
-    def strict_tolerances(self) -> Iterator[None]:
-        self.be_strict(True)
+    def strict_tolerances(self, presolve: bool = False) -> Iterator[None]:
+        self.be_strict(True, presolve)
         try:
             yield
         finally:
@@ -273,7 +273,7 @@ class Model(ABC):
         """
         gammas = 1.0 / units(c * self.scales.columns)
         for i in np.flatnonzero(~self.refuses(c, sides, out)).tolist():
-            mine, wide = sides.row(i), span(c[i]) > WIDE
+            mine, wide = sides.row(i), span(c[i] * self.scales.columns) > WIDE
             whole = Sides(mine.b, mine.h, *integer_bounds(mine.lower, mine.upper, self.program.integer))
             if (whole.lower > whole.upper).any():
                 out.status[i] = Status.INFEASIBLE
@@ -289,8 +289,8 @@ class Model(ABC):
             found.put(out, i)
 
     def attempt_integers(self, c: np.ndarray, sides: Sides, gamma: float, gap: float) -> Answer:
-        """One solve of a MILP in cost unit γ."""
-        status = self.status_of(c, sides, gamma)
+        """One solve of a MILP in cost unit γ. Bounds that are never reached are left out: beside one of 1e9, HiGHS has cut decisions off."""
+        status = self.status_of(c, self.relevant(sides)[0], gamma)
         if not status.has_decision:
             return self.nothing(status)
         bound, w = self.bound() / gamma, self.decision() * self.scales.columns
@@ -354,27 +354,28 @@ class Model(ABC):
         return self.relaxed(c, sides)[0] is Status.UNBOUNDED
 
     def settle(self, c: np.ndarray, sides: Sides, gamma: float, gap: float, first: Answer, wide: bool) -> Answer:
-        """Solve again strictly, in another unit if costs span much; a third time if two answers differ.
+        """Solve again strictly, in another unit if costs span much; once or twice more if answers differ.
 
         The best of the answers that break no row by more than `SURE`, if there are any, else of all. It is optimal if two
-        solves in different units say so, or one if costs span little, or the relaxation.
+        solves that differ in unit or tolerances say so, or one if costs span little, or the relaxation. Costs of 1e10 mislead presolve
+        in any unit, and without it HiGHS has proven worse decisions optimal: neither decides alone.
         """
         size = np.abs(c * self.scales.columns)
         other = float(1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))) if wide else gamma
         if wide and other == gamma:
             other = float(1.0 / power_of_two(size[size > 0].min()))
         answers = [first]
-        with self.strict_tolerances():
-            for unit in (other, gamma):
+        for unit, presolve in [(other, False)] * wide + [(gamma, True), (gamma, False)]:
+            with self.strict_tolerances(presolve):
                 answers.append(self.attempt_integers(c, sides, unit, gap))
-                clean = [a for a in answers if self.certifier.violation(a.w[None], sides)[0] <= SURE] or answers
-                best = min(clean, key=lambda answer: float(c @ answer.w) if answer.status.has_decision else np.inf)
-                if not best.status.has_decision:
-                    return answers[-1] if answers[-1].status is first.status else first._replace(status=Status.FAILED)
-                allowed = gap * abs(float(c @ best.w)) + OPTIMAL * float(np.abs(c * best.w).sum())
-                votes = [a for a in clean if a.status is Status.OPTIMAL and c @ a.w - c @ best.w <= allowed]
-                if len(votes) >= (2 if wide else 1):
-                    return votes[-1]._replace(w=best.w, bound=min(answer.bound for answer in votes))
+            clean = [a for a in answers if self.certifier.violation(a.w[None], sides)[0] <= SURE] or answers
+            best = min(clean, key=lambda answer: float(c @ answer.w) if answer.status.has_decision else np.inf)
+            if not best.status.has_decision:
+                return answers[-1] if answers[-1].status is first.status else first._replace(status=Status.FAILED)
+            allowed = gap * abs(float(c @ best.w)) + OPTIMAL * float(np.abs(c * best.w).sum())
+            votes = [a for a in clean if a.status is Status.OPTIMAL and c @ a.w - c @ best.w <= allowed]
+            if len(votes) >= (2 if wide else 1):
+                return votes[-1]._replace(w=best.w, bound=min(answer.bound for answer in votes))
         bound = min(answer.bound for answer in answers if answer.status.has_decision)
         status, relaxed = self.relaxed(c, sides)
         if status is Status.OPTIMAL and c @ best.w - c @ relaxed <= allowed:
