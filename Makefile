@@ -60,9 +60,11 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	$(BIN)/python benchmarks/speed/regression.py $(OUT)
 
 docs: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site, in build/site; a warning is an error
+	$(BIN)/python benchmarks/pages/site_pages.py
 	$(BIN)/mkdocs build --strict
 
 docs-serve: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site at http://127.0.0.1:8000, built again when a page changes
+	$(BIN)/python benchmarks/pages/site_pages.py
 	$(BIN)/mkdocs serve --no-strict
 
 notebooks: $(VENV)/.installed-test  ## docs/notebooks/*.ipynb from the Python files beside them
