@@ -1,4 +1,4 @@
-"""The figures of README.md, docs/notes/results.md, docs/notes/performance.md and docs/gallery/README.md, written from the files in results/, so that they cannot differ.
+"""The figures of README.md and of pages in docs/ (`DOCUMENTS`), written from the files in results/, so that they cannot differ.
 
     python benchmarks/pages/results_blocks.py            # rewrites the block between the markers of each
 
@@ -63,7 +63,8 @@ def headline() -> str:
 
 def rows_behind(line: Headline) -> list[dict[str, Any]]:
     _, _, file, subject, _, chosen = line
-    return [row for row in measured(file, subject) if row.get("problem") != MEAN and chosen.items() <= row.items()]
+    rows = [row for row in measured(file, subject) if row.get("problem") != MEAN and chosen.items() <= row.items()]
+    return [row for row in rows if line[4] in row]
 
 
 def spread(line: Headline) -> str:
@@ -79,8 +80,10 @@ HEADLINES: tuple[Headline, ...] = (
     ("an epoch of SCE^DYS unrolled", "the authors' layer", "epochs", "SCE^DYS against the published layer", "unrolled ratio", {}),
     ("an epoch of SCE^smoothed", "the authors' layer", "epochs", "SCE^smoothed against the published layer", "cold ratio", {}),
     ("the smoothed layer, batch 32", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", {"batch": 32}),
+    ("the smoothed layer, batch 32", "qpth", "layers", "forward and backward", "qpth cold ratio", {"batch": 32}),
     ("the smoothed layer, batch 1", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", {"batch": 1}),
     ("the exact quadratic layer, batch 32", "cvxpylayers", "quadratic", "batch of 32", "cvxpylayers ratio", {}),
+    ("the exact quadratic layer, batch 32", "Moreau", "quadratic", "batch of 32", "Moreau ratio", {}),
     ("1000 labels, shortest paths", "PyEPO + Gurobi", "labelling", "peers", "Gurobi ratio", {}),
     ("exact knapsacks, true costs", "Gurobi", "knapsacks", "against general solvers", "Gurobi ratio", {"costs": "true"}),
 )  # fmt: skip
@@ -217,6 +220,7 @@ with two threads than with one, so that the tables above are the ones to go by.
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "README.md": readme,
+    "docs/explanation/comparison.md": lambda: f"\n{headline()}\n\n",
     "docs/notes/performance.md": performance,
     "docs/notes/results.md": results,
     "docs/gallery/README.md": cards,
