@@ -4,11 +4,13 @@
 
 Pages link to files of the repository as a code host shows them: ../results/bench/epochs.md, ../../examples/tours.py. Pages and
 pictures that are linked become part of the site. Other files are linked at the repository, where DFLEARN_REPOSITORY names it.
-Formulas become MathML, which every browser draws without a script. Pages that did not change are not written again.
+Formulas become MathML, which every browser draws without a script, and each notebook has a page. Pages that did not change are
+not written again.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -36,10 +38,11 @@ def target_of(place: str, page: Path) -> Path | None:
 
 
 def place_of(file: Path) -> Path:
-    """Where a file stands in the site: those of docs/ at the top, others as in the repository."""
+    """Where the site shows a file: those of docs/ at the top, others as in the repository, notebooks as pages."""
     if file == ROOT / "README.md":
         return PAGES / "README.md"
-    return PAGES / file.relative_to(DOCS if file.is_relative_to(DOCS) else ROOT)
+    place = PAGES / file.relative_to(DOCS if file.is_relative_to(DOCS) else ROOT)
+    return place.with_suffix(".md") if file.suffix == ".ipynb" else place
 
 
 def files_of_the_site() -> set[Path]:
@@ -65,6 +68,10 @@ def formula(match: re.Match[str]) -> str:
     return f'<div class="formula">{convert(latex, display="block")}</div>'
 
 
+def with_formulas(text: str) -> str:
+    return "".join(part if part.startswith("`") else FORMULA.sub(formula, part) for part in CODE.split(text))
+
+
 def page_of(page: Path, shown: set[Path]) -> str:
     """A page with its links and formulas as the site has them; code stays as it is."""
 
@@ -78,15 +85,29 @@ def page_of(page: Path, shown: set[Path]) -> str:
         name = target.relative_to(ROOT).as_posix()
         return f"[{match['text']}]({REPOSITORY}/blob/main/{name}{anchor})" if REPOSITORY else match["text"]
 
-    parts = CODE.split(LINK.sub(link, page.read_text()))
-    return "".join(part if part.startswith("`") else FORMULA.sub(formula, part) for part in parts)
+    return with_formulas(LINK.sub(link, page.read_text()))
+
+
+def page_of_notebook(file: Path) -> str:
+    """Its text and code, and a link to download it."""
+    cells = json.loads(file.read_text())["cells"]
+    parts = ["".join(cell["source"]) for cell in cells]
+    for k, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            parts[k] = f"```python\n{parts[k]}\n```"
+    return with_formulas("\n\n".join([parts[0], f"[Download the notebook]({file.name}).", *parts[1:]]) + "\n")
+
+
+def shown_as(file: Path, shown: set[Path]) -> bytes:
+    if file.suffix == ".md":
+        return page_of(file, shown).encode()
+    return page_of_notebook(file).encode() if file.suffix == ".ipynb" else file.read_bytes()
 
 
 def write() -> None:
     shown = files_of_the_site()
-    content = {
-        place_of(file): page_of(file, shown).encode() if file.suffix == ".md" else file.read_bytes() for file in shown
-    }
+    content = {place_of(file): shown_as(file, shown) for file in shown}
+    content |= {PAGES / file.relative_to(DOCS): file.read_bytes() for file in DOCS.rglob("*.ipynb")}  # to download
     content |= {PAGES / "assets" / "mermaid" / file.name: file.read_bytes() for file in MERMAID.glob("*.js")}
     for file in PAGES.rglob("*"):
         if file.is_file() and file not in content:
