@@ -74,7 +74,7 @@ def gallery() -> list[Card]:
         Card("Buying ahead", "inventory.md", "Purchasing", "simulated: 14 days of prices", "demand per instance, known costs, integer order days", *of_script("inventory")),
         Card("Your own solver", "own-solver.md", "Shipping", "simulated: satellite images", "a numpy routine instead of a program", *of_script("own_solver", "SPO+", "PFY")),
         Card("The travelling salesman", "travelling-salesman.md", "Routing", "simulated: 8 cities", "weak and tight relaxations of one problem", salesman("two-stage", "none"), salesman("SPO+", "exact")),
-        Card("A portfolio with risk", "portfolio.md", "Finance", "simulated: 5 markets", "a quadratic objective by factors; the exact QP layer", ridge, best(*others)),
+        Card("A portfolio with risk", "portfolio.md", "Finance", "simulated: 20 assets", "a quadratic objective by factors; the exact QP layer", ridge, best(*others)),
         Card("Newsvendors with one shelf", "newsvendor.md", "Retail", "simulated: demand of 5 goods", "predicted demand; rows that may be broken at a price", *forecasts("newsvendor", 1)),
         Card("Generator scheduling", "generators.md", "Power plants", "simulated: load of a day", "predicted load, ramps, quadratic fuel costs", *forecasts("generators")),
         Card("Transport and express", "transport.md", "Supply chains", "simulated: demand of towns", "predicted demand, supply that runs out", *forecasts("transport")),
