@@ -125,6 +125,30 @@ def test_every_public_name_has_an_example_that_runs(
     assert not runner.failures, told.getvalue()
 
 
+def arguments(found: griffe.Object | griffe.Alias) -> list[str]:
+    """The public arguments of a function or of the constructor of a class; `**options` are those of a base class."""
+    made = found.all_members.get("__init__") if found.is_class else found
+    named = [parameter.name for parameter in getattr(made, "parameters", ())]
+    return [name for name in named if name[0] != "_" and name not in {"self", "args", "kwargs", "options"}]
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_every_argument_of_a_public_name_is_explained(page: str, source: griffe.Object) -> None:
+    """In its docstring, or in that of the name that it says its arguments are those of."""
+    for name in re.findall(
+        r"^::: dflearn\.(\S+)$", (DOCS / "reference" / "api" / f"{page}.md").read_text(), re.MULTILINE
+    ):
+        if page == "errors":
+            continue
+        docstring = source[name].docstring
+        text = docstring.value if docstring else ""
+        for other in re.findall(r"(?:Arguments|Arguments and rules|Fields): as of `(\w+)`", text):
+            same = source[other].docstring
+            text += same.value if same else ""
+        missing = [argument for argument in arguments(source[name]) if not re.search(rf"\b{argument}\b", text)]
+        assert not missing, f"the docstring of dflearn.{name} does not explain {', '.join(missing)}"
+
+
 def test_every_error_is_in_the_reference() -> None:
     family = {
         name

@@ -174,7 +174,7 @@ def from_mps(
 def from_lp(
     path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
 ) -> Program:
-    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`.
+    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: as of `from_mps`.
 
     Examples:
         >>> from pathlib import Path
