@@ -96,7 +96,7 @@ wheel: build/package  ## a wheel that carries the compiled kernels, in dist/: no
 		--python-tag cp$$($(BIN)/python -c 'import sys; print(*sys.version_info[:2], sep="")') build/wheel/*.whl
 	mkdir -p dist && mv build/wheel/*.whl dist
 
-release-check: build/package  ## build, check metadata and README, install in a clean environment, run the demo (ten minutes)
+release-check: docs build/package  ## links, build, metadata and README, install in a clean environment, run the demo (ten minutes)
 	rm -rf build/release
 	$(BIN)/python -m build --no-isolation --outdir build/release build/package
 	$(BIN)/twine check --strict build/release/*
