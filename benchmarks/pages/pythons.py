@@ -34,8 +34,8 @@ DEMO = r"^(MSE|SCE\^smoothed) +SP-5 +1 +(\S+)"
 INTRODUCTION = """# Pythons
 
 dflearn from its wheel, in one environment per row. `python benchmarks/pages/pythons.py NAME TESTS` in that environment writes a row. x86-64 Linux, torch on the CPU: its CPU build on
-3.11, its CUDA builds elsewhere. In the oldest environment, empty libraries stand for those of CUDA. The wheels of 3.12 and 3.13 carry compiled kernels, that of 3.11 here
-carries none.
+3.11, its CUDA builds elsewhere. In the oldest environment, empty libraries stand for those of CUDA. The wheels carry compiled kernels, but for that of
+3.11-oldest. The row 3.11 is the newest, when there were four tests less.
 *First gradient* is the CPU time of one batch of SCE through `Smoothed`, forward and backward, in a new process with an empty cache of kernels. Carried
 kernels are used with the numba of constraints.txt; otherwise the first call compiles.
 *Demo* is the mean regret ratio of squared error and of SCE that `dfl demo` prints. Tests are the folders and files below the table. In the oldest and the newest environment they ran
@@ -73,7 +73,7 @@ def measured(tests: list[str]) -> dict[str, object]:
         "first_gradient": float(seconds),
         "demo": " → ".join(regret for name, regret in sorted(re.findall(DEMO, demo.stdout, re.MULTILINE))) or "fails",
         "tests": tests,
-        "tested": (tested.stdout.strip().splitlines() or [""])[-1],
+        "tested": re.sub(r" in \d.*", "", (tested.stdout.strip().splitlines() or [""])[-1]),
         "failed": re.findall(r"^(?:FAILED|ERROR) (\S+)", tested.stdout, re.MULTILINE),
         "errors": errors,
     }
