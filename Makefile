@@ -59,9 +59,11 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	$(BIN)/python benchmarks/speed/targets.py $(OUT)
 
 docs: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site, in build/site; a warning is an error
+	$(BIN)/python benchmarks/pages/site_pages.py
 	$(BIN)/mkdocs build --strict
 
 docs-serve: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site at http://127.0.0.1:8000, built again when a page changes
+	$(BIN)/python benchmarks/pages/site_pages.py
 	$(BIN)/mkdocs serve --no-strict
 
 notebooks: $(VENV)/.installed-test  ## docs/notebooks/*.ipynb from the Python files beside them
@@ -93,7 +95,7 @@ wheel: build/package  ## a wheel that carries the compiled kernels, in dist/: no
 		--python-tag cp$$($(BIN)/python -c 'import sys; print(*sys.version_info[:2], sep="")') build/wheel/*.whl
 	mkdir -p dist && mv build/wheel/*.whl dist
 
-release-check: build/package  ## build, check metadata and README, install in a clean environment, run the demo (ten minutes)
+release-check: docs build/package  ## links, build, metadata and README, install in a clean environment, run the demo (ten minutes)
 	rm -rf build/release
 	$(BIN)/python -m build --no-isolation --outdir build/release build/package
 	$(BIN)/twine check --strict build/release/*

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "explorer" / "index.html"
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium (.ci/run does it)"
 )
-RNG = np.random.default_rng()
+RNG = np.random.default_rng(30)
 LOSSES = ("regret", "smoothed regret", "SPO+", "SCE", "smoothed SPO+")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from readme_renderer import markdown
 
 import dflearn
 
@@ -74,3 +77,14 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
     where = run(python, "-c", "import dflearn; print(dflearn.HiGHS.__module__, dflearn.__file__)", cwd=tmp_path)
     assert where.split() == ["dflearn.solvers.highs", str(Path(packages, "dflearn", "__init__.py"))]
     assert dflearn.__version__ in run(command, "--version", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("repository", ["", "https://code.example/dflearn"])
+def test_package_index_renders_the_readme(repository: str) -> None:
+    packaged = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "package_readme.py"))["packaged"]
+    shown = markdown.render(packaged((ROOT / "README.md").read_text(), repository))
+    assert "<table>" in shown
+    assert "$" not in shown
+    places = re.findall(r'(?:href|src)="([^#"][^"]*)"', shown)
+    assert all(place.startswith("https://code.example/dflearn/") for place in places)
+    assert bool(places) == bool(repository)

@@ -1,4 +1,4 @@
-"""The figures of README.md, docs/notes/results.md, docs/notes/performance.md and docs/gallery/README.md, written from the files in results/, so that they cannot differ.
+"""The figures of README.md and of pages in docs/ (`DOCUMENTS`), written from the files in results/, so that they cannot differ.
 
     python benchmarks/pages/results_blocks.py            # rewrites the block between the markers of each
 
@@ -60,7 +60,8 @@ def headline() -> str:
 
 def rows_behind(line: Headline) -> list[dict[str, Any]]:
     _, _, file, subject, _, chosen = line
-    return [row for row in measured(file, subject) if row.get("problem") != MEAN and chosen.items() <= row.items()]
+    rows = [row for row in measured(file, subject) if row.get("problem") != MEAN and chosen.items() <= row.items()]
+    return [row for row in rows if line[4] in row]
 
 
 def spread(line: Headline) -> str:
@@ -76,8 +77,10 @@ HEADLINES: tuple[Headline, ...] = (
     ("an epoch of SCE^DYS unrolled", "the authors' layer", "epochs", "SCE^DYS against the published layer", "unrolled ratio", {}),
     ("an epoch of SCE^smoothed", "the authors' layer", "epochs", "SCE^smoothed against the published layer", "cold ratio", {}),
     ("the smoothed layer, batch 32", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", {"batch": 32}),
+    ("the smoothed layer, batch 32", "qpth", "layers", "forward and backward", "qpth cold ratio", {"batch": 32}),
     ("the smoothed layer, batch 1", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", {"batch": 1}),
     ("the exact quadratic layer, batch 32", "cvxpylayers", "quadratic", "batch of 32", "cvxpylayers ratio", {}),
+    ("the exact quadratic layer, batch 32", "Moreau", "quadratic", "batch of 32", "Moreau ratio", {}),
     ("1000 labels, shortest paths", "PyEPO + Gurobi", "labelling", "peers", "Gurobi ratio", {}),
     ("exact knapsacks, true costs", "Gurobi", "knapsacks", "against general solvers", "Gurobi ratio", {"costs": "true"}),
 )  # fmt: skip
@@ -276,7 +279,7 @@ def gallery() -> list[Card]:
         Card("Buying ahead", "inventory.md", "Purchasing", "simulated: 14 days of prices", "demand per instance, known costs, integer order days", *of_script("inventory")),
         Card("Your own solver", "own-solver.md", "Shipping", "simulated: satellite images", "a numpy routine instead of a program", *of_script("own_solver", "SPO+", "PFY")),
         Card("The travelling salesman", "travelling-salesman.md", "Routing", "simulated: 8 cities", "weak and tight relaxations of one problem", salesman("two-stage", "none"), salesman("SPO+", "exact")),
-        Card("A portfolio with risk", "portfolio.md", "Finance", "simulated: 5 markets", "a quadratic objective by factors; the exact QP layer", ridge, best(*others)),
+        Card("A portfolio with risk", "portfolio.md", "Finance", "simulated: 20 assets", "a quadratic objective by factors; the exact QP layer", ridge, best(*others)),
         Card("Newsvendors with one shelf", "newsvendor.md", "Retail", "simulated: demand of 5 goods", "predicted demand; rows that may be broken at a price", *forecasts("newsvendor", 1)),
         Card("Generator scheduling", "generators.md", "Power plants", "simulated: load of a day", "predicted load, ramps, quadratic fuel costs", *forecasts("generators")),
         Card("Transport and express", "transport.md", "Supply chains", "simulated: demand of towns", "predicted demand, supply that runs out", *forecasts("transport")),
@@ -296,8 +299,13 @@ def cards() -> str:
     return "\n".join([*parts, "</div>\n"])
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": readme, "docs/gallery/README.md": cards}
-DOCUMENTS |= {"docs/notes/performance.md": performance, "docs/notes/results.md": results}
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "README.md": readme,
+    "docs/explanation/comparison.md": lambda: f"\n{headline()}\n\n",
+    "docs/notes/performance.md": performance,
+    "docs/notes/results.md": results,
+    "docs/gallery/README.md": cards,
+}
 
 if __name__ == "__main__":
     for name, block in DOCUMENTS.items():

@@ -20,7 +20,7 @@ NODES = 2**20  # of trees that are looked at at once
 
 @torch.no_grad()
 def predict(model: Callable[[Tensor], Tensor], features: Tensor, *, rows: int = ROWS) -> Tensor:
-    """Predicted costs `(count, p)` for features `(count, …)`, so many rows at a time.
+    """Predicted costs `(count, p)` of `model` for features `(count, …)`, `rows` of them at a time.
 
     A module is asked in eval mode, in its own precision and on its own device, where the costs stay; it is left as it was.
 
@@ -56,7 +56,7 @@ class Linear(nn.Linear):
 
 
 class SharedLinear(nn.Module):
-    """ŷ_j = vᵀ x_j + b, one map for all cost coefficients.  `(*batch, p, features)` → `(*batch, p)`.
+    """ŷ_j = vᵀ x_j + b, one map for all cost coefficients.  `(*batch, p, features)` → `(*batch, p)`.  v is drawn by `seed`.
 
     Examples:
         >>> dfl.models.SharedLinear(3)(torch.zeros(40, 12, 3)).shape
@@ -77,6 +77,7 @@ class MLP(nn.Sequential):
     Args:
         hidden: widths of the hidden layers; none gives a linear model.
         activation: makes the module between two maps.
+        seed: of the first weights.
 
     Examples:
         >>> dfl.models.MLP(10, 12, hidden=[32, 32])(data.features).shape
@@ -111,6 +112,7 @@ class TileNet(nn.Module):
     Args:
         pixels: of a tile, each way.
         channels: of both hidden layers.
+        seed: of the first weights.
 
     Examples:
         >>> dfl.models.TileNet(pixels=4)(torch.zeros(2, 3, 12, 12)).shape

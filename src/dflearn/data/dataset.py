@@ -80,7 +80,7 @@ class Together(list[Batch]):
 
 
 def collate(batches: Batch | Sequence[Batch], **_: Any) -> Batch:
-    """The `collate_fn` of a `DataLoader`: single instances are stacked, a whole batch passes through.
+    """The `collate_fn` of a `DataLoader`: single instances among `batches` are stacked, a whole batch passes through.
 
     Examples:
         >>> loader = torch.utils.data.DataLoader(data, batch_size=8, collate_fn=dfl.data.collate)
@@ -354,7 +354,7 @@ Examples:
 
 
 def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
-    """The data as a `DecisionDataset`: as they are, or made from torch's own kinds where that leaves no doubt.
+    """The data as a `DecisionDataset`: as they are, or made from torch's own kinds where that leaves no doubt. `name` is for errors.
 
     A `TensorDataset` of two tensors holds features and costs; of three, features, costs and decisions. A `Subset` of any of
     these is its part. Everything else is refused, with what to do instead.

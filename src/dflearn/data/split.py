@@ -88,6 +88,7 @@ def rolling_origins(
     The last rows, `test` of all, are cut into `folds` blocks of about one size. One fold is `parts_of(…, ordered=True)`.
 
     Args:
+        count: how many rows there are.
         test: of all rows, those that the folds test on, together.
         choose, gap, groups: as of `parts_of`, in each fold.
 

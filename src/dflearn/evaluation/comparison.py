@@ -23,6 +23,7 @@ class Comparison:
     """Paired differences a − b on the same instances, with intervals: negative favours a.
 
     Attributes:
+        absolute_regret, mean_of_ratios, ratio_of_sums: the mean difference, by definition of regret.
         wins, ties, losses: on how many instances a has less regret than b, beyond round-off, as much, and more.
         confidence: level of the intervals.
         count: how many independent instances of equal weight tell as much: fewer than there are, where they have weights,

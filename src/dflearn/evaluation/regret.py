@@ -90,6 +90,7 @@ def regrets_of(
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
+    `judge` is a solver or an objective, and `instance` has what differs by row.
     Equal decisions have regret zero, not round-off: see `Objective.difference`. Where the objective has a `value`, both are
     what that says. Where a solver's program has predicted right-hand sides or recourse variables, the regret is that after
     recourse, and infinite where none helps.

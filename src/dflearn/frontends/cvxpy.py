@@ -96,6 +96,7 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
             the rest d. A parameter of more than one dimension is flattened in C order, as numpy and torch do. Where
             CVXPY relied on its sign (`nonneg=True`, times an `abs`), predictions must have that sign.
         keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
+        name: of the program.
 
     The other parameters may stand in right-hand sides and in the known part of the objective; `CvxpyProgram.instance`
     turns their values into an `Instance`. They need a value now, which the program itself takes.

@@ -21,7 +21,7 @@ from dflearn.solvers.highs import HiGHS
 
 
 def from_pyepo(optmodel: Any) -> Program:
-    """The program of a PyEPO `optModel` on Gurobi or Pyomo: y are the costs that its `setObj` takes, in that order.
+    """The program of `optmodel`, a PyEPO `optModel` on Gurobi or Pyomo: y are the costs that its `setObj` takes, in that order.
 
     The variables are those of the underlying model, so that a decision may have more entries than PyEPO's solution: a
     tour by Miller, Tucker and Zemlin has two arcs per edge, and S says that both cost the same. A model that maximizes
@@ -87,7 +87,7 @@ def _with_costs(program: Program, S: sp.csr_array, d: np.ndarray) -> Program:
 
 
 def to_pyepo(problem: Program | Solver) -> Any:
-    """A program (solved by HiGHS) or any solver as a PyEPO `optModel`, so that PyEPO's losses and metrics run on it.
+    """A program (solved by HiGHS), or any solver as `problem`, as a PyEPO `optModel`, so that PyEPO's losses and metrics run on it.
 
     PyEPO then speaks of decisions w `(n,)` and of predicted costs y `(p,)`.
 

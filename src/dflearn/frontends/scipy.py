@@ -35,6 +35,7 @@ def from_linprog(
         c, A_ub, b_ub, A_eq, b_eq, bounds, integrality: as of `linprog`. The rows are kept one for one: G, h are A_ub,
             b_ub, and A, b are A_eq, b_eq. `c` may be left out where all costs are predicted.
         costs: which entries of c are predicted: "all", or their indices; the others are the known part d.
+        name: of the program.
 
     Examples:
         >>> dfl.from_linprog(A_eq=[[1, 1, 1]], b_eq=[1]).p
@@ -67,6 +68,7 @@ def from_milp(
         c, integrality, bounds, constraints: as of `milp`: constraints is a `LinearConstraint`, a tuple (A, lb, ub), or
             a list of either. `c` may be left out where all costs are predicted.
         costs: which entries of c are predicted: "all", or their indices; the others are the known part d.
+        name: of the program.
 
     Examples:
         >>> dfl.from_milp([3, 2], integrality=1, constraints=([[1, 1]], 1, np.inf), costs=[0]).p

@@ -351,6 +351,7 @@ class PerturbationGradient(Loss):
 
     Args:
         width: h > 0, a share of the true costs; may be set later, `loss.width = …`.
+        difference: "backward", "central" or "forward".
 
     Examples:
         >>> loss = dfl.losses.PerturbationGradient(dfl.Exact(problem.solver()), width=0.5)

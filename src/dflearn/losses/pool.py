@@ -46,7 +46,7 @@ class NCE(PoolLoss):
         shifted:  (ŷ − y)ᵀ Sᵀ(w* − w)
 
     Linear in ŷ, so that only the mean of the pool matters: gradient Sᵀ(w* − w̄). With the pool's best member in place of
-    its mean it is contrastive MAP, which is `SCE` through the same layer.
+    its mean it is contrastive MAP, which is `SCE` through the same layer. `variant` is "plain" or "shifted".
 
     Examples:
         >>> loss = dfl.losses.NCE(dfl.Exact(dfl.Pooled(problem.solver(), ratio=0.1, generator=0)))
@@ -85,6 +85,7 @@ class Ranking(PoolLoss):
     Each is convex in ŷ for a given pool. No optimal decisions are needed, only a pool to begin with.
 
     Args:
+        layer: `Exact` of a `Pooled` solver, which has the pool.
         kind: which of the four, "pairwise" by default.
         margin: ν ≥ 0 of "pairwise", in units of the objective.
         temperature: τ > 0 of "listwise", in units of the objective: where it is small beside the differences in the

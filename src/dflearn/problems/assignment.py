@@ -22,6 +22,12 @@ class Matching(PolynomialProblem):
     Variables are numbered agent by agent. The program is linear: its vertices are permutations (Birkhoff).
     Costs: B ~ Bernoulli(½);  y = ((z^degree) + 1) / 3.5^degree · ε.  Drawn in the order B, x, ε.
 
+    Args:
+        size: how many agents, and as many tasks.
+        seed: of structure and data.
+        features: how many, k.
+        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+
     Examples:
         >>> dfl.problems.Matching(4).program.n
         16
@@ -83,6 +89,12 @@ class FacilityLocation(PolynomialProblem):
     y = z^degree / 3^(degree − 1) · ε, clipped to [0.01, 100], two digits.
     Drawn in the order demands, capacities, opening costs, the Bernoulli factor of B, its uniform factor, x, ε. The
     paper does not print this order; it is that of its authors' public code.
+
+    Args:
+        customers, facilities: how many.
+        seed: of structure and data.
+        features: how many, k.
+        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
 
     Examples:
         >>> dfl.problems.FacilityLocation(6, 3).program.n  # 6 · 3 shares and 3 facilities

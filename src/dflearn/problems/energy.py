@@ -210,6 +210,7 @@ class EnergyKnapsack(EnergyProblem):
         capacity: 60, 120 or 180 in the literature.
         predict: what the costs y are. "value": the values themselves (S = −I), as the literature has it. "price": what a
             unit of weight is worth; the weights are known and stand in the program (S = −diag(weights)).
+        seed, path, digest: of the days, see `load_energy_days` and `EnergyDays.digest`.
 
     Examples:
         >>> dfl.problems.EnergyKnapsack(capacity=60).program.n

@@ -24,6 +24,12 @@ class Knapsack(PolynomialProblem):
     Values: B ~ Bernoulli(½);  y = ⌈5 ((z^degree) + 1) / 3.5^degree · ε⌉.
     Drawn in the order weights, B, x, ε. KP-n of the paper has n items and two dimensions.
 
+    Args:
+        items, dimensions, capacity_share: see above.
+        seed: of structure and data.
+        features: how many, k.
+        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+
     Examples:
         >>> dfl.problems.Knapsack(8, seed=1).generate(2).costs.shape
         torch.Size([2, 8])
@@ -78,6 +84,12 @@ class Selection(PolynomialProblem):
     The knapsack with one dimension and weights of one; its relaxation has integer vertices.
     Values: B ~ Bernoulli(½);  y = ((z^degree) + 1) / 3.5^degree · ε, not rounded.  Drawn in the order B, x, ε.
 
+    Args:
+        items, k: how many there are, and how many may be chosen.
+        seed: of structure and data.
+        features: how many, k.
+        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+
     Examples:
         >>> best = dfl.problems.Selection(5, k=2)
         >>> best.solver().solve(torch.tensor([1.0, 5, 2, 4, 3])).decision
@@ -127,6 +139,7 @@ class Portfolio(PolynomialProblem):
         features, degree: k, and the degree of the polynomial.
         noise: τ > 0.
         aversion: γ > 0, the price of risk.
+        seed: of structure and data.
 
     Examples:
         >>> dfl.problems.Portfolio(10).program.Q.n

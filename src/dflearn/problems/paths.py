@@ -26,6 +26,12 @@ class ShortestPath(PolynomialProblem):
     Costs: B ~ Bernoulli(½);  y = ((z^degree) + 1) / 3.5^degree · ε, all positive where the degree is even.
     Drawn in the order B, x, ε. SP-k of the paper is the k × k grid.
 
+    Args:
+        rows, columns: of the grid.
+        seed: of structure and data.
+        features: how many, k.
+        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+
     Examples:
         >>> dfl.problems.ShortestPath(5, 5, seed=1).program.n
         40
@@ -95,6 +101,7 @@ class Terrain(Problem):
         side: tiles.
         pixels: of a tile, each way.
         noise: of the costs.
+        seed: of the maps.
         grain: deviation of the noise of each pixel, and of the light of each tile.
 
     Examples:

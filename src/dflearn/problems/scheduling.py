@@ -53,6 +53,7 @@ class Scheduling(EnergyProblem):
         slots: how many slots a day has.
         minutes: length of a slot.
         name: of this instance.
+        seed, path, digest: of the days, see `load_energy_days` and `EnergyDays.digest`.
 
     Examples:
         >>> from dflearn.problems.scheduling import Job

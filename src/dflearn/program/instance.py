@@ -16,7 +16,7 @@ from dflearn.errors import ShapeError
 class Instance:
     """The values in which instances differ; each field is optional and batched, `(*batch, rows or n)`.
 
-    A field that is `None` is taken from the program. Matrices are shared by all instances. q ≥ 0 is added to the diagonal of
+    b, h are right-hand sides, lower, upper bounds, and d known costs. A field that is `None` is taken from the program. Matrices are shared by all instances. q ≥ 0 is added to the diagonal of
     the program's Q, ½ wᵀ(Q + diag(q)) w, so that every q is convex; `None` is zero.
 
     Examples:

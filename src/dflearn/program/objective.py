@@ -33,7 +33,7 @@ class Objective(WithoutCaches):
 
     A decision may cost more than that, where own code solves for it: `value` is then what it truly costs, numpy float64
     y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to judge decisions
-    by; everything else stays as stated.
+    by; everything else stays as stated. `sense` is for reports alone: here less is always better.
 
     Examples:
         >>> objective = dfl.Objective(2, d=[0, 1])

@@ -115,7 +115,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Raw:
-    """The numpy side of a `Solution`, one row per instance: the private hook `_solve` returns it.
+    """The numpy side of a `Solution`, one row per instance: the private hook `_solve` returns it. Fields: as of `Solution`.
 
     Examples:
         >>> from dflearn.solvers import Raw

@@ -28,7 +28,7 @@ REMEDIES = {  # by Gurobi's error number
 
 
 class Gurobi(ModelSolver):
-    """Exact LP, MILP and integer QP solver on Gurobi. Arguments: see `ModelSolver`.
+    """Exact LP, MILP and integer QP solver on Gurobi. Arguments: as of `HiGHS`.
 
     QPs without integers are solved as by `HiGHS`.
 

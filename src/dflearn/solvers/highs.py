@@ -34,11 +34,7 @@ PRESOLVE_FROM = 20_000  # rows and variables from which an LP is presolved; belo
 class ModelSolver(Solver):
     """Exact LPs and MILPs on a back end's model object. Subclasses write `_build` and `identity`.
 
-    Args:
-        program: what to solve.
-        time_limit: seconds per instance.
-        gap: relative MIP gap at which a decision counts as optimal.
-        threads: the back end's own threads inside one solve. To solve instances side by side use `Parallel`.
+    Arguments: as of `HiGHS`.
     """
 
     parallel = "threads"
@@ -167,7 +163,10 @@ class HiGHS(ModelSolver):
     QPs are refused.
 
     Args:
-        program, time_limit, gap, threads: see `ModelSolver`.
+        program: what to solve.
+        time_limit: seconds per instance.
+        gap: relative MIP gap at which a decision counts as optimal.
+        threads: of one solve. To solve instances side by side use `Parallel`.
         presolve: whether cold solves are presolved; by default MILPs and large LPs are.
 
     Examples:

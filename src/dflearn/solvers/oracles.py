@@ -202,7 +202,7 @@ class DagShortestPath(Oracle):
 
 
 class TopK(Oracle):
-    """The k items of least cost: min cᵀw  s.t.  Σ w = k or Σ w ≤ k,  0 ≤ w ≤ 1,  k an integer.
+    """The k items of least cost, of a program  min cᵀw  s.t.  Σ w = k or Σ w ≤ k,  0 ≤ w ≤ 1,  k an integer.
 
     With Σ w ≤ k only items of negative cost are chosen.
 

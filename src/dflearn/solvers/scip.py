@@ -27,7 +27,7 @@ LIMITS = ("timelimit", "memlimit", "nodelimit", "bestsollimit")
 
 
 class SCIP(ModelSolver):
-    """Exact integer QPs on SCIP, through the package pyscipopt. Arguments: see `ModelSolver`.
+    """Exact integer QPs on SCIP, through the package pyscipopt. Arguments: as of `HiGHS`.
 
     LPs and MILPs are HiGHS's, and so are QPs without integers.
 

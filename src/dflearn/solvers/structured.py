@@ -151,7 +151,7 @@ class _FewRows(Certified):
 
 
 class FewRowLP(_FewRows):
-    """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
+    """Exact LPs whose program has few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
 
     Examples:
         >>> knapsack = dfl.Program(G=[[3, 4, 5]], h=[7], upper=1)
@@ -184,7 +184,7 @@ class FewRowLP(_FewRows):
 
 
 class FewRowBinary(_FewRows):
-    """Exact yes-or-no decisions under few inequalities, such as the multi-dimensional knapsack: branch and bound by loss.
+    """Exact yes-or-no decisions of a program with few inequalities, such as the multi-dimensional knapsack: branch and bound by loss.
 
     The enumeration of all better decisions proves an answer; the rows are checked in the user's units. HiGHS solves an instance that
     needs more than `STEPS` steps, or whose costs span so much that rounding hides which decision is better.

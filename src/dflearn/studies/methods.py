@@ -31,7 +31,7 @@ Judge = Literal["regret", "loss", "start"]
 
 @dataclass(frozen=True)
 class RunContext:
-    """The inputs of a method: the problem, training data with exact labels, and the solver of integer programs.
+    """The inputs of a method: the problem, training data with exact labels (`train`), and the solver of integer programs.
 
     unit: of the costs. Parameters that are costs, or costs per decision, are multiplied by it.
 
@@ -76,6 +76,7 @@ class Prepared:
 
     Attributes:
         loss: one, or several for one training after the other.
+        train, warm_start: as of `fit`.
         scale: the factor of the model's output.
         judged_by: the criterion of the best epoch, if the settings keep that one; "start" keeps the weights before training.
         solver_name: the solver inside the loss, if its layer does not name one.
@@ -112,6 +113,7 @@ class Method:
     """One row of a table.
 
     Attributes:
+        name, about: its name in TOML files and tables, and a sentence about it.
         prepare: makes the loss and the training data of one run.
         parameters: name of a problem → the method's parameters there; part of a run's identity.
 

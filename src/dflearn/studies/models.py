@@ -21,6 +21,7 @@ def register_model(name: str, make: ModelFactory) -> None:
     """Add a model for studies.
 
     Args:
+        name: the name in TOML files.
         make: `make(features, costs, seed, **options)` → a new module from features `(*batch, *features)` to costs
             `(*batch, costs)`, whose first weights depend only on the seed.
 

@@ -162,7 +162,7 @@ def decide(
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:
-    """A model from its file: one that `train` made, or a saved estimator. trust: as of `DecisionFocusedRegressor.load`.
+    """A model from the file at `path`: one that `train` made, or a saved estimator. trust: as of `DecisionFocusedRegressor.load`.
 
     Examples:
         >>> model = dfl.DecisionFocusedRegressor(problem, loss="mse", epochs=1).fit(data.features, data.costs)

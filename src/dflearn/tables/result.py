@@ -159,7 +159,7 @@ class TrainResult:
         kept = self.tested[self.chosen]
         if regrets[self.chosen] - regrets[best] > kept.roundoff.mean():
             said.append(
-                f"On the test rows, {best} did best: mean regret {regrets[best]:.4g}, {regrets[self.chosen]:.4g} of {self.chosen}."
+                f"On the test rows, {best} did best: mean regret {regrets[best]:.4g}, against {regrets[self.chosen]:.4g} for {self.chosen}."
             )
         if (
             not (kept.regrets <= kept.roundoff).all()

@@ -117,6 +117,8 @@ def check_optimal(
 ) -> None:
     """Raise an `AssertionError` for the first instance that is called OPTIMAL and is not: y `(*batch, p)`, continuous w.
 
+    With `mu`, of the program with (μ/2)‖w‖² or, by `regularizer`, μ‖w‖ added. No error may be above `tolerance`.
+
     Examples:
         >>> solution = dfl.HiGHS(program).solve(data.costs)
         >>> dfl.testing.check_optimal(solution, data.costs, program)

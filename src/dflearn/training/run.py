@@ -70,7 +70,8 @@ class Run:
     """One run of `fit`, as callbacks see it.
 
     Attributes:
-        model, optimizer, scheduler, train, settings, history: what their names say.
+        model, optimizer, scheduler, train, validation, problem, device: as of `fit`.
+        settings, history: the other options of `fit`, and what it returns.
         losses, phase, loss: all losses of the run, which of them is trained with now, and that one.
         begun: how many epochs were done when this phase began.
         epoch: how many epochs are done.
