@@ -50,21 +50,16 @@ class Rows(NamedTuple):
 
 
 class Forecaster(ABC):
-    """Features → costs, fitted for a small error.
+    """Features → costs, fitted for a small error."""
 
-    Attributes:
-        name: of the model in results.
-        trees: whether it forecasts no value beyond those it was fitted to.
-    """
-
-    name: str
-    trees: bool = False
+    name: str  # of the model in results
+    trees: bool = False  # it forecasts no value beyond those it was fitted to
 
     @abstractmethod
     def fit(self, rows: Rows) -> nn.Module: ...
 
     def cross_fit(self, rows: Rows, folds: Sequence[Fold]) -> tuple[Self, Tensor]:
-        """Itself, with what it learned from the folds, and its forecasts `(rows, p)` of their own rows, fold after fold."""
+        """Itself, with settings learned from the folds, and its forecasts `(rows, p)` of their own rows, fold after fold."""
         with torch.no_grad():
             return self, torch.cat([self.fit(rows.of(fold.fit))(rows.x[fold.own]) for fold in folds])
 
@@ -239,14 +234,11 @@ def forecasters_of(given: Sequence[Any] | None, features: int, costs: int, seed:
     return found
 
 
-# -- modules: what `train` makes of them -------------------------------------------------------------------------------
+# -- modules -----------------------------------------------------------------------------------------------------------
 
 
-class Given(nn.Module):
-    """The forecast that comes with the features: the columns behind them."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
+class Given(nn.Identity):
+    """The forecast in the columns behind the features."""
 
 
 class Estimator(nn.Module):
@@ -288,10 +280,10 @@ class Combination(nn.Module):
 
     Args:
         parts: by name, the forecasts f_m: a linear map, `Trees`, `Given` or an `Estimator`.
-        features: how many columns are features; behind them stand those of a given forecast.
+        features: the number of columns that are features; behind them stand those of a given forecast.
         weight, offset: `(parts, p)` and `(p,)`; by default their mean.
         positive: the scale of the softplus that keeps predictions positive; 0: none.
-        errors: `(K, p)`, of a forecast that is decided with in K scenarios at once (`dflearn.tables.scenarios`), or none.
+        errors: `(K, p)` of K scenarios to decide in at once (`dflearn.tables.demand`), or none.
     """
 
     errors: Tensor
@@ -327,15 +319,11 @@ class Combination(nn.Module):
         return self.after(found)
 
     def plan(self) -> dict[str, Any]:
-        """What a file keeps beside the numbers."""
-        kinds = [[name, _kind(part)] for name, part in zip(self.names, self.parts, strict=True)]
-        return {
-            "parts": kinds,
-            "features": self.features,
-            "costs": self.costs,
-            "positive": self.positive,
-            "scenarios": len(self.errors),
-        }
+        """The rest of the model, for a file with its numbers."""
+        kinds = {nn.Sequential: "linear", Trees: "trees", Given: "given", Estimator: "estimator"}
+        parts = [[name, kinds[type(part)]] for name, part in zip(self.names, self.parts, strict=True)]
+        sizes = {"features": self.features, "costs": self.costs, "scenarios": len(self.errors)}
+        return {"parts": parts, **sizes, "positive": self.positive}
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], *, trust: bool = False) -> Combination:
@@ -344,28 +332,20 @@ class Combination(nn.Module):
         if not 0 <= (several := int(plan["scenarios"])) <= MOST_SCENARIOS:
             raise DataError(f"its model has {several} scenarios, and {MOST_SCENARIOS} are the most")
         errors = torch.zeros(several, p, dtype=torch.float64)
-        return cls(_built(plan["parts"], k, p, trust), k, p, positive=float(plan["positive"]), errors=errors)
+        makes: dict[str, Any] = {
+            "linear": lambda: nn.Sequential(Standardize(k), Linear(k, p).double()),
+            "trees": lambda: Trees(p),
+            "given": Given,
+            "estimator": lambda: Estimator(p, trust=trust),
+        }
+        unknown = [kind for _, kind in plan["parts"] if kind not in makes]
+        if unknown:
+            raise OptionError(f"its model has a part of the kind {unknown[0]!r}, and known are {', '.join(makes)}")
+        parts = {name: makes[kind]() for name, kind in plan["parts"]}
+        return cls(parts, k, p, positive=float(plan["positive"]), errors=errors)
 
     def check(self) -> None:
-        """An error where the trees that a file holds do not fit."""
+        """An error if the trees of a file do not fit."""
         for part in self.parts:
             if isinstance(part, Trees):
                 part.check(self.features)
-
-
-def _kind(part: nn.Module) -> str:
-    kinds = {nn.Sequential: "linear", Trees: "trees", Given: "given", Estimator: "estimator"}
-    return kinds[type(part)]
-
-
-def _built(parts: Sequence[Sequence[str]], k: int, p: int, trust: bool) -> dict[str, nn.Module]:
-    makes: dict[str, Any] = {
-        "linear": lambda: nn.Sequential(Standardize(k), Linear(k, p).double()),
-        "trees": lambda: Trees(p),
-        "given": Given,
-        "estimator": lambda: Estimator(p, trust=trust),
-    }
-    unknown = [kind for _, kind in parts if kind not in makes]
-    if unknown:
-        raise OptionError(f"its model has a part of the kind {unknown[0]!r}, and known are {', '.join(makes)}")
-    return {name: makes[kind]() for name, kind in parts}

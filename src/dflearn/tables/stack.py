@@ -91,14 +91,9 @@ class Numbers(NamedTuple):
 def learn(
     forecasts: Tensor, first: Tensor, truth: Tensor, objective: Objective, groups: np.ndarray, *, offsets: bool
 ) -> Numbers:
-    """The numbers that minimize the loss and its pull.
+    """The numbers that minimize the loss and its pull, for forecasts of rows left out `(forecasts, rows, p)`.
 
-    Args:
-        forecasts: of rows that they did not see, `(forecasts, rows, p)`.
-        first: the weights of the ordinary stack, `(forecasts,)`.
-        truth: the costs of these rows.
-        groups: of each cost; one number each.
-        offsets: whether there are offsets too.
+    first: the weights of the ordinary stack, `(forecasts,)`. groups: of each cost; each has numbers of its own.
     """
     from scipy.optimize import minimize
 
@@ -143,10 +138,7 @@ def crossed(
     *,
     offsets: bool,
 ) -> tuple[Tensor, Numbers]:
-    """Forecasts of each window's rows by numbers learned from the other windows, and the numbers learned from all.
-
-    windows: rows of the forecasts, by their places.
-    """
+    """Forecasts of each window's rows by numbers learned from the other windows, and the numbers learned from all."""
     truth, found = data.batch().require("costs"), torch.empty_like(forecasts[0])
     every = np.arange(len(truth))
     for own in windows:
@@ -169,10 +161,8 @@ ROUNDS, DEPTH, SHRINK, STEP_TREES = 20, 3, 0.5, (1.0, 0.5, 0.25)
 def on_gradient(
     x: Tensor, forecasts: Tensor, loss: Callable[[Tensor], tuple[float, Tensor]], rounds: int = ROUNDS, seed: int = 0
 ) -> Trees:
-    """Trees that correct forecasts `(rows, p)`, one for all costs in each round: the gradient of the loss, cost by cost, is fitted
-    by one tree, and a step along it is as long as a parabola through the slope at both ends says; it ends where nothing is gained.
-
-    loss: forecasts → the mean loss and its gradient.
+    """Trees that correct forecasts `(rows, p)`: in each round, one tree of all costs is fitted to the gradient of the loss, with a
+    step by the parabola through the slopes at both ends; it ends when nothing is gained. loss: forecasts → mean and gradient.
     """
     from sklearn.tree import DecisionTreeRegressor
 
