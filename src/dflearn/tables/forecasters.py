@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -128,10 +129,11 @@ class Boosting(Forecaster):
         levels = [None] * costs if self.level is None else np.broadcast_to(self.level, (costs,))
         kinds = [{} if level is None else {"loss": "quantile", "quantile": float(level)} for level in levels]
         counts, targets = None if rows.weights is None else rows.weights.numpy(), (rows.y / units_of(rows.y)).numpy().T
-        return [
-            HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
-            for kind, target in zip(kinds, targets, strict=True)
-        ]
+        with one_thread():
+            return [
+                HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
+                for kind, target in zip(kinds, targets, strict=True)
+            ]
 
     def fit(self, rows: Rows) -> nn.Module:
         return as_trees(self.models(rows), self._most(rows.y.shape[1]), units_of(rows.y))
@@ -145,7 +147,8 @@ class Boosting(Forecaster):
             own = rows.of(fold.own)
             counts = np.ones(len(own.x)) if own.weights is None else own.weights.numpy()
             for model, truth in zip(every, (own.y / units_of(part.y)).T.numpy(), strict=True):
-                curve = [float(counts @ np.square(found - truth)) for found in model.staged_predict(own.x.numpy())]
+                with one_thread():
+                    curve = [float(counts @ np.square(found - truth)) for found in model.staged_predict(own.x.numpy())]
                 errors += np.array(curve + curve[-1:] * (len(errors) - len(curve)))
         number = int(errors.argmin()) + 1
         kept = [as_trees(every, number, units_of(part.y)) for every, part in zip(models, parts, strict=True)]
@@ -153,24 +156,44 @@ class Boosting(Forecaster):
         return replace(self, number=number), found
 
 
+def one_thread() -> AbstractContextManager[Any]:
+    """One OpenMP thread: on small data, several wait for each other, on a busy machine sixty times as long as they work."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, "openmp")
+
+
 def as_trees(models: Sequence[Any], number: int, unit: Tensor) -> Trees:
-    """The first `number` trees of scikit-learn's models, one model per cost, as arrays; each cost is in its unit."""
-    trees = [(tree.nodes, j) for j, model in enumerate(models) for (tree,) in model._predictors[:number]]
-    sizes = [len(nodes) for nodes, _ in trees]
-    nodes, root = np.concatenate([nodes for nodes, _ in trees]), np.cumsum([0, *sizes[:-1]])
-    first, scale = np.repeat(root, sizes), np.repeat(unit.numpy()[[j for _, j in trees]], sizes)
-    leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
+    """The first `number` trees of scikit-learn's boosting models, one model per cost, as arrays; each cost is in its unit."""
+    names = {"leaf": "is_leaf", "feature": "feature_idx", "threshold": "num_threshold", "missing": "missing_go_to_left"}
+    names |= {name: name for name in ("left", "right", "value")}
+    found = []
+    for model, scale in zip(models, unit.numpy(), strict=True):
+        trees = [{name: tree.nodes[own] for name, own in names.items()} for (tree,) in model._predictors[:number]]
+        found.append([tree | {"value": tree["value"] * scale} for tree in trees])
+    return joined(found, np.array([float(np.ravel(one._baseline_prediction)[0]) for one in models]) * unit.numpy())
+
+
+def joined(trees: Sequence[Sequence[Mapping[str, np.ndarray]]], base: np.ndarray) -> Trees:
+    """The trees of each cost as arrays, all nodes one after another; a leaf is its own child."""
+    flat = [tree for each in trees for tree in each]
+    if not flat:
+        return Trees(len(base))
+    sizes = [len(tree["leaf"]) for tree in flat]
+    of = {name: np.concatenate([tree[name] for tree in flat]) for name in flat[0]}
+    root = np.cumsum([0, *sizes[:-1]])
+    first, leaf, own = np.repeat(root, sizes), of["leaf"].astype(bool), np.arange(sum(sizes))
     arrays = {
-        "root": root.reshape(len(models), -1),
-        "feature": np.where(leaf, 0, nodes["feature_idx"]),
-        "threshold": np.where(leaf, 0.0, np.minimum(nodes["num_threshold"], np.finfo(np.float64).max)),
-        "left": np.where(leaf, own, first + nodes["left"]),
-        "right": np.where(leaf, own, first + nodes["right"]),
-        "missing_left": nodes["missing_go_to_left"].astype(bool),
-        "value": np.where(leaf, nodes["value"] * scale, 0.0),
-        "base": np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models]) * unit.numpy(),
+        "root": root.reshape(len(base), -1),
+        "feature": np.where(leaf, 0, of["feature"]),
+        "threshold": np.where(leaf, 0.0, np.minimum(of["threshold"], np.finfo(np.float64).max)),
+        "left": np.where(leaf, own, first + of["left"]),
+        "right": np.where(leaf, own, first + of["right"]),
+        "missing_left": of["missing"].astype(bool),
+        "value": np.where(leaf, of["value"], 0.0),
+        "base": base,
     }
-    return Trees(len(models), {name: torch.tensor(array) for name, array in arrays.items()})
+    return Trees(len(base), {name: torch.tensor(array) for name, array in arrays.items()})
 
 
 @dataclass(frozen=True)
