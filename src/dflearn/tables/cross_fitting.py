@@ -144,7 +144,7 @@ class CrossFit:
         """A model of these parts without those of weight zero. Weights are `(parts,)` or `(parts, p)`."""
         weight = weight[:, None].expand(-1, self.costs) if weight.ndim == 1 else weight
         kept = {name: i for i, name in enumerate(parts) if bool(weight[i].any())}
-        own = {name: copy.deepcopy(parts[name]) for name in kept}
+        own = {name: parts[name] for name in kept}
         of = {"weight": weight[list(kept.values())], "offset": offset, "errors": errors}
         return Combination(own, self.features, self.costs, positive=self.positive, **of)
 

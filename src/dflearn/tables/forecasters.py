@@ -334,11 +334,14 @@ class Combination(nn.Module):
         self.after = Positive(positive).double() if positive else nn.Identity()
         self.register_buffer("errors", torch.zeros(0, costs, dtype=torch.float64) if errors is None else errors)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, known: dict[nn.Module, Tensor] | None = None) -> Tensor:
+        """known: collects the forecasts of parts for x, which combinations may share."""
         own, given = x[..., : self.features], x[..., self.features :]
-        found = self.offset.expand(*x.shape[:-1], -1)
+        found, known = self.offset.expand(*x.shape[:-1], -1), {} if known is None else known
         for weight, part in zip(self.weight, self.parts, strict=True):
-            found = found + weight * part(given if isinstance(part, Given) else own)
+            if part not in known:
+                known[part] = part(given if isinstance(part, Given) else own)
+            found = found + weight * known[part]
         return self.after(found)
 
     def plan(self) -> dict[str, Any]:

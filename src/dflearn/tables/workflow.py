@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
@@ -200,8 +201,11 @@ def train(
         return evaluate(predicted, program, testing, solver, cache=cache, progress=False, accept=accept)
 
     tested = {AVERAGE: judge(AVERAGE, np.tile(average, (len(testing), 1)), solver)}
+    forecasts: dict[nn.Module, Tensor] = {}  # of parts that models share
     for name, one in models.items():
-        tested[name] = judge(name, one.predict(testing.features.numpy()[:, : one.n_features_in_]), one.decider(solver))
+        with torch.no_grad():
+            predicted = built[name](testing.features, forecasts).numpy()
+        tested[name] = judge(name, predicted, one.decider(solver))
     validation = {name: _judged_before(tested[AVERAGE], one, fit) for name, one in found.items()}
     said.done()
     compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
@@ -235,7 +239,7 @@ def train(
     if folder is not None and not keep_checkpoint:
         forget(folder, [fit.key], said)
     notes = [*remarks, *encoding.notes, *encoding.remarks(tables.features), *skipped]
-    notes += _notes(program, instance, best, solver) + _notes_on_models(models, tested[AVERAGE], data)
+    notes += _notes(program, instance, best, solver) + _notes_on_models(found, tested, y)
     return TrainResult(
         models=models,
         **names,
@@ -405,15 +409,14 @@ def _notes(program: Program, instance: Instance | None, best: Solution, solver: 
     return notes
 
 
-def _notes_on_models(
-    models: Mapping[str, DecisionFocusedRegressor], average: Evaluation, data: DecisionDataset
-) -> list[str]:
-    notes, x = [], data.features.numpy()
+def _notes_on_models(found: Mapping[str, Candidate], tested: Mapping[str, Evaluation], costs: Tensor) -> list[str]:
+    notes, average = [], tested[AVERAGE]
     if zero := int(average.zero_optima.sum()):
         notes.append(
             f"{zero} of the {len(average.ids)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
         )
-    below = [name for name, model in models.items() if model.predict(x[:, : model.n_features_in_]).min() < 0]
-    if below and data.batch().require("costs").min() > 0:
+    forecasts = {name: (one.forecasts, tested[name].predictions) for name, one in found.items()}
+    below = [name for name, some in forecasts.items() if any(one is not None and one.min() < 0 for one in some)]
+    if below and costs.min() > 0:
         notes.append(f"all costs are positive, and predictions of {', '.join(below)} are not: see positive=True")
     return notes
