@@ -96,6 +96,9 @@ def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
     assert result.compared in ("stack", *focused, "focused boosting")
     difference = result.tested[result.compared].absolute_regret - result.tested[result.baseline].absolute_regret
     assert result.difference.absolute_regret.value == pytest.approx(difference)
+    x = tables["features"].to_numpy()[result.parts.test]
+    for name, model in result.models.items():  # models share their parts
+        np.testing.assert_array_equal(result.tested[name].predictions, model.predict(x))
     text = str(result)
     assert "30 rows: 22 for training (22 left out in turn, for validation), 8 for testing" in text
     assert all(f"note: {note}" in text for note in result.notes)

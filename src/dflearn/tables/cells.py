@@ -177,40 +177,16 @@ def check_mistakes(cells: np.ndarray, held: int, point: Callable[[], bool]) -> N
 # -- times -------------------------------------------------------------------------------------------------------------
 
 
-def times(cells: Cells, form: str, offset: float | None = None) -> np.ndarray:
-    """Cells as datetime64[us] `(rows,)`, NaT where empty; an `UnreadableError` about another.
+def times(cells: Cells, form: str, offset: float | str | None = "usual") -> tuple[np.ndarray, float | None]:
+    """Cells as datetime64[us] `(rows,)`, NaT where empty, and their clock; an `UnreadableError` about another cell.
 
     Args:
         form: "ISO", or a format of `strptime`.
-        offset: the clock to read, in seconds ahead of UTC; `None`: that of the cells, which name none.
+        offset: the clock, in seconds ahead of UTC; `None`: cells name none; "usual": the offset of most cells.
     """
-    found, offsets = _read_times(cells, form)
-    wrong = np.flatnonzero(~np.isnat(found) & (np.isnan(offsets) != (offset is None)))
-    if wrong.size:
-        has, others, remedy = ("with", "none", "write it in all rows, or in none")
-        if offset is not None:
-            has, others, remedy = ("without", "one", "write it, as in 2026-03-31T14:05+02:00")
-        text = str(cells[wrong[0]]).strip()
-        why = f"holds {text!r}, {has} an offset from UTC, where other times of the column have {others}: {remedy}"
-        raise UnreadableError(why, True, int(wrong[0]))
-    if offset is None:
-        return found
-    return found + np.round(1e6 * np.nan_to_num(offset - offsets)).astype("timedelta64[us]")
-
-
-def usual_offset(cells: Cells, form: str) -> float | None:
-    """The offset from UTC of most cells in seconds, the least of equals; `None` if no cell has one."""
-    _, offsets = _read_times(cells, form)
-    found, counts = np.unique(offsets[~np.isnan(offsets)], return_counts=True)
-    return float(found[counts.argmax()]) if found.size else None
-
-
-def _read_times(cells: Cells, form: str) -> tuple[np.ndarray, np.ndarray]:
-    """Times on the clocks of their cells, datetime64[us], and the offsets of these from UTC in seconds, NaN if unknown."""
     found, offsets = np.full(len(cells), "NaT", "datetime64[us]"), np.full(len(cells), np.nan)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
-        return cells.astype("datetime64[us]"), offsets
-    for row, time in enumerate(cells):
+    is_time = isinstance(cells, np.ndarray) and cells.dtype.kind == "M"
+    for row, time in enumerate(() if is_time else cells):
         if is_missing(time):
             continue
         if not isinstance(time, date | np.datetime64):
@@ -224,7 +200,22 @@ def _read_times(cells: Cells, form: str) -> tuple[np.ndarray, np.ndarray]:
             offsets[row] = np.nan if ahead is None else ahead.total_seconds()
             time = time.replace(tzinfo=None)
         found[row] = time
-    return found, offsets
+    if is_time:
+        found = np.asarray(cells).astype("datetime64[us]")
+    if isinstance(offset, str):
+        known, counts = np.unique(offsets[~np.isnan(offsets)], return_counts=True)
+        offset = float(known[counts.argmax()]) if known.size else None
+    wrong = np.flatnonzero(~np.isnat(found) & (np.isnan(offsets) != (offset is None)))
+    if wrong.size:
+        has, others, remedy = "with", "none", "write it in all rows, or in none"
+        if offset is not None:
+            has, others, remedy = "without", "one", "write it, as in 2026-03-31T14:05+02:00"
+        text = str(cells[wrong[0]]).strip()
+        why = f"holds {text!r}, {has} an offset from UTC, where other times of the column have {others}: {remedy}"
+        raise UnreadableError(why, True, int(wrong[0]))
+    if offset is not None:
+        found = found + np.round(1e6 * np.nan_to_num(offset - offsets)).astype("timedelta64[us]")
+    return found, offset
 
 
 def time_form(texts: Iterable[str]) -> str | None:

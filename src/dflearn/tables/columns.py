@@ -244,8 +244,7 @@ class TimeColumn(RangedColumn):
         form = read.time_form(texts) if texts else ISO
         if form is None:
             return None
-        offset = read.usual_offset(cells, form)
-        moments = read.times(cells, form, offset)
+        moments, offset = read.times(cells, form)
         moments = moments[~np.isnat(moments)]
         low, high, middle = map(float, np.nanquantile(read.days_of(moments), [0, 1, 0.5]))
         moves = {part: len(np.unique(phase.round(9))) > 1 for part, phase in read.phases_of(moments).items()}
@@ -260,12 +259,12 @@ class TimeColumn(RangedColumn):
     def _moments(self, cells: np.ndarray) -> np.ndarray:
         """The times; a table that writes all of them in another way is read in that way."""
         try:
-            return read.times(cells, self.form, self.offset)
+            return read.times(cells, self.form, self.offset)[0]
         except UnreadableError as error:
             with suppress(ValueError):
                 form = read.time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
                 if form is not None and not error.looks_right:
-                    return read.times(cells, form, self.offset)
+                    return read.times(cells, form, self.offset)[0]
             raise
 
     def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:

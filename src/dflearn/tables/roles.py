@@ -13,7 +13,7 @@ import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.program.names import closest
-from dflearn.tables.cells import ISO, UnreadableError, missing, numbers, text_of, time_form, times, usual_offset
+from dflearn.tables.cells import ISO, UnreadableError, missing, numbers, text_of, time_form, times
 from dflearn.tables.tables import MixedTable, Table, objects
 
 AS_IS = "as-is"
@@ -152,7 +152,7 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
     dated: whether digits alone, 20240131, are a date too. A `ValueError` if times can be read in two ways.
     """
     if cells.dtype.kind == "M":
-        return times(cells, ISO)
+        return times(cells, ISO)[0]
     cells = objects([cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells])
     held = cells[~missing(cells)]
     if not all(isinstance(cell, str | date | np.datetime64) for cell in held) or not len(held):
@@ -162,7 +162,7 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
     if digits and (not dated or not all(len(text) == 8 and text[:2] in ("19", "20") for text in digits)):
         return None
     form = time_form(texts) if texts else ISO
-    return None if form is None else times(cells, form, usual_offset(cells, form))
+    return None if form is None else times(cells, form)[0]
 
 
 def _keys(table: MixedTable, name: str, id_column: str | None) -> np.ndarray:
