@@ -149,10 +149,6 @@ class Materials:
         return losses.LODL.learn(self.data, self.solver, noise, generator=self.seed)
 
     @property
-    def margin(self) -> float:
-        return MARGIN * self.scale.objective * self.scale.decisions
-
-    @property
     def level(self) -> Any:
         from dflearn.tables.demand import critical_ratios
 
@@ -296,7 +292,7 @@ METHODS = (
     ),
     MethodEntry(
         "lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
-        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, of.margin), study="LAVA",
+        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, MARGIN * of.scale.objective * of.scale.decisions), study="LAVA",
     ),
     MethodEntry(
         "pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", _ALL, "1 smoothed", False, "μ, β",
@@ -353,11 +349,10 @@ def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: S
     """
     if not isinstance(loss, str):
         return loss
-    predicts = task.program is not None and task.program.predicts_rows
     entry = next((entry for entry in METHODS if entry.name == loss), None)
     if entry is None:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
-    if predicts:
+    if task.program is not None and task.program.predicts_rows:
         check_rows([loss])
     if entry.layer == OWN_SOLVER and layer not in ("auto", "relaxed", "exact"):
         raise OptionError(
