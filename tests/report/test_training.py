@@ -12,7 +12,7 @@ import pytest
 
 import dflearn as dfl
 from dflearn.report import training_figures as figures
-from dflearn.report.training import training_page
+from dflearn.report.training import influence, training_page
 from dflearn.tables import TrainResult
 from dflearn.tables.result import savings
 from support import browser
@@ -106,9 +106,19 @@ def test_figures_show_what_they_are_given() -> None:
     assert [text.get_text() for text in above.texts] == ["x", "y"]
     shown = figures.intervals({"x": (1.0, 0.5, 1.5), "y": (2.0, np.nan, np.nan)}, "y", "regret").axes[0]
     assert [line.get_xdata()[0] for line in shown.lines] == [0.5, 1.0, 2.0]
-    cells = figures.heat_map(np.array([[1.0, -2.0]]), ["f"], ["a", "b"], signed=True).axes[0]
-    assert [text.get_text() for text in cells.texts] == ["1", "−2"]
-    assert not figures.heat_map(np.ones((1, 40)), ["f"], [f"v{k}" for k in range(40)], signed=False).axes[0].texts
+    cells = figures.heat_map(np.array([[1.0, 2.0]]), ["f"], ["a", "b"]).axes[0]
+    assert [text.get_text() for text in cells.texts] == ["1", "2"]
+    assert not figures.heat_map(np.ones((1, 40)), ["f"], [f"v{k}" for k in range(40)]).axes[0].texts
+
+
+def test_influence_is_the_mean_change_when_a_feature_is_shuffled() -> None:
+    """Two draws of one distribution lie E|x − x'| = 2 σ / √π apart, if it is normal."""
+    rng = np.random.default_rng(1)
+    x, matrix = rng.normal(3, [1, 10, 0.1, 2], (60, 4)), rng.normal(size=(4, 3))
+    matrix[2] = 0
+    found = influence(lambda z: z @ matrix + 5, x, [[0], [1], [2], [3]], seed=3)
+    np.testing.assert_allclose(found, np.abs(matrix) * x.std(0)[:, None] * 2 / np.sqrt(np.pi), rtol=0.35, atol=1e-9)
+    assert (influence(lambda z: z @ matrix, x, [[0, 1], [2]])[0] > found[1]).any()
 
 
 CHROMIUM = browser.find()

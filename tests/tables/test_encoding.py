@@ -307,14 +307,6 @@ def test_a_mistake_among_numbers_is_no_category() -> None:
     assert column.kind == "category"
 
 
-@pytest.mark.parametrize("word", ["", " ", "NA", "n/a", "NaN", "null", None, np.nan, pd.NA, pd.NaT])
-def test_what_counts_as_missing(word: Any) -> None:
-    found = encoded({"a": [1.0, word, 4.0, 3.0], "b": ["u", word, "v", "v"]})
-    np.testing.assert_array_equal(found["a"], [1, 3, 4, 3])
-    np.testing.assert_array_equal(found["a missing"], [0, 1, 0, 0])
-    np.testing.assert_array_equal(found["b missing"], [0, 1, 0, 0])
-
-
 @pytest.mark.parametrize("word", ["none", "None", "-", "?", "Na", "nAn"])
 def test_words_that_are_values_among_text_and_empty_elsewhere(word: str) -> None:
     days, flags = ["2024-03-05", word, "2024-03-09", "2024-03-09"], ["yes", word, "no", "no"]

@@ -219,15 +219,6 @@ def test_the_stack_minimizes_its_loss(program: dfl.Program, tables: dict[str, np
 # -- the estimator --------------------------------------------------------------------------------------------------
 
 
-def test_the_estimator_starts_at_ridge(tables: dict[str, np.ndarray], program: dfl.Program) -> None:
-    x, y = tables["features"], tables["costs"]
-    regressor = dfl.DecisionFocusedRegressor(program, start="ridge", epochs=1, lr=1e-9, refit=False).fit(x, y)
-    kept = np.setdiff1d(np.arange(120), regressor.held_out_)
-    rows = torch.tensor(x[kept]), torch.tensor(y[kept])
-    reference = linear.linear_fit(*rows, linear.strength_by_leaving_one_out(*rows))
-    np.testing.assert_allclose(regressor.predict(x), reference(torch.tensor(x)), rtol=1e-3)
-
-
 def test_the_estimator_takes_a_validation_set_rows_or_a_splitter(
     tables: dict[str, np.ndarray], program: dfl.Program
 ) -> None:

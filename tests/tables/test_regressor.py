@@ -82,7 +82,7 @@ def test_a_weight_counts_as_so_many_rows() -> None:
     check_sample_weight_equivalence_on_dense_data("whole", OfAnyTarget(epochs=2, **whole))
     weights = np.random.RandomState(0).randint(0, 4, 60)
     x, y, w = (np.repeat(array, weights, axis=0) for array in (X, Y, W))
-    for options in ({}, {"standardize": True, "loss": "spo+"}, {"loss": "mse", "positive": True}):
+    for options in ({}, {"loss": "spo+"}, {"loss": "mse", "positive": True}):
         one = quick(**whole, **options).fit(X, Y, weights, decisions=W)
         other = quick(**whole, **options).fit(x, y, decisions=w)
         np.testing.assert_allclose(one.predict(X), other.predict(X), rtol=1e-6)
@@ -248,7 +248,7 @@ def test_instances_with_their_own_capacity() -> None:
         regressor.decide(X[:2], Instance(h=torch.tensor([[1.0], [-1.0]])))
 
 
-@pytest.mark.parametrize("model", ["linear", "shared", "mlp"])
+@pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_features_of_each_cost_share_one_map(model: str) -> None:
     each = np.random.RandomState(0).normal(size=(40, ITEMS, 2))
     values = 3 + each @ [1.0, -0.5]
@@ -260,7 +260,7 @@ def test_features_of_each_cost_share_one_map(model: str) -> None:
 
 def test_features_of_a_wrong_shape_are_refused() -> None:
     each = np.zeros((60, 2, 3))
-    for model, features in (("shared", X), ("linear", each), ("mlp", np.zeros((60, ITEMS, 2, 2)))):
+    for model, features in (("linear", each), ("mlp", np.zeros((60, ITEMS, 2, 2)))):
         with pytest.raises(ShapeError, match=r"wants features of shape \(n_samples, "):
             quick(model=model).fit(features, Y, decisions=W)
     regressor = quick().fit(np.zeros((60, ITEMS, 2)), Y, decisions=W)
@@ -300,19 +300,6 @@ def test_grid_search_cuts_instances_with_the_folds() -> None:
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp", torch.nn.Linear(3, ITEMS)])
-def test_standardize_is_a_standard_scaler(model: Any) -> None:
-    """Units of the features do not matter; a constant one is ignored, whatever it is later."""
-    stretched = X * [1, 1e4, 1e-3] + [0, 500, 2]
-    alone = quick(model=model, validation_fraction=0).fit(StandardScaler().fit_transform(stretched), Y, decisions=W)
-    inside = quick(model=model, validation_fraction=0, standardize=True).fit(stretched, Y, decisions=W)
-    wanted = alone.predict(StandardScaler().fit_transform(stretched))
-    np.testing.assert_allclose(inside.predict(stretched), wanted, rtol=1e-6)
-    constant = X * [1, 0, 1] + [0, 7, 0]
-    regressor = quick(model=model, standardize=True).fit(constant, Y, decisions=W)
-    np.testing.assert_array_equal(regressor.predict(constant), regressor.predict(constant + np.array([0, 9, 0])))
-
-
-@pytest.mark.parametrize("model", ["linear", "mlp", torch.nn.Linear(3, ITEMS)])
 def test_positive_is_a_softplus_in_units_of_the_costs(model: Any) -> None:
     regressor = quick(model=model, positive=True, loss="mse", start="zero").fit(X, Y)
     before, scale = regressor.model_[0], np.abs(Y).mean()
@@ -323,12 +310,12 @@ def test_positive_is_a_softplus_in_units_of_the_costs(model: Any) -> None:
 
 
 def test_the_rows_held_out_are_known() -> None:
-    options: dict[str, Any] = {"validation_fraction": 0.25, "standardize": True, "start": "zero"}
-    regressor, again = (quick(refit=refit, **options).fit(X, Y, decisions=W) for refit in (False, True))
-    trained_on = np.setdiff1d(np.arange(60), regressor.held_out_)
+    options: dict[str, Any] = {"validation_fraction": 0.25, "start": "zero", "loss": "mse"}
+    regressor = quick(refit=False, **options).fit(X, Y, decisions=W)
     assert len(regressor.held_out_) == 15
-    np.testing.assert_allclose(regressor.model_[0].mean, X[trained_on].mean(0))
-    np.testing.assert_allclose(again.model_[0].mean, X.mean(0))
+    by_rows = quick(refit=False, **options).fit(X, Y, decisions=W, validation=regressor.held_out_)
+    np.testing.assert_array_equal(by_rows.held_out_, np.sort(regressor.held_out_))
+    assert not np.allclose(quick(**options).fit(X, Y, decisions=W).predict(X), regressor.predict(X))  # all rows again
     assert quick(validation_fraction=0).fit(X, Y, decisions=W).held_out_.size == 0
 
 
@@ -347,10 +334,9 @@ def test_features_per_cost_begin_at_one_ridge_regression() -> None:
     costs = features @ [2.0, -1.0] + 5 + 0.1 * np.random.RandomState(1).normal(size=(60, ITEMS))
     flat = torch.tensor(features.reshape(-1, 2)), torch.tensor(costs.reshape(-1, 1))
     reference = linear_fit(*flat, strength_by_leaving_one_out(*flat))(flat[0]).reshape(60, ITEMS)
-    for options in ({"model": "shared"}, {}):
-        regressor = quick(lr=1e-12, **options).fit(features, costs)
-        np.testing.assert_allclose(regressor.predict(features), reference, rtol=1e-3)
-        assert regressor.decide(features).shape == (60, ITEMS)
+    regressor = quick(lr=1e-12).fit(features, costs)
+    np.testing.assert_allclose(regressor.predict(features), reference, rtol=1e-3)
+    assert regressor.decide(features).shape == (60, ITEMS)
     weights = 1.0 + (np.arange(60) % 2)
     assert np.isfinite(quick().fit(features, costs, weights).score(features, costs))
 
@@ -423,7 +409,7 @@ def test_the_best_epoch_is_kept_and_training_stops_early() -> None:
         ({"problem": Program(n=4, upper=1)}, "4 costs, and the data have 6"),
         ({"loss": "spo"}, "loss is one of mse, sce"),
         ({"layer": "smooth"}, "layer is 'auto', one of smoothed"),
-        ({"model": "forest"}, "model is 'linear', 'shared', 'mlp'"),
+        ({"model": "forest"}, "model is 'linear', 'mlp'"),
         ({"validation_fraction": 1.0}, r"validation_fraction lies in \[0, 1\)"),
         ({"mu": -1.0}, "mu > 0"),
     ],

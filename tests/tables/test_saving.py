@@ -69,10 +69,10 @@ def rewritten(file: Path, **changes: Any) -> Path:
     "options",
     [
         {},
-        {"model": "mlp", "hidden": (5, 4), "standardize": True},
+        {"model": "mlp", "hidden": (5, 4)},
         {"loss": "sce", "mu": 0.5},
         {"positive": True},
-        {"positive": True, "standardize": True, "model": "mlp", "hidden": (4,)},
+        {"positive": True, "model": "mlp", "hidden": (4,)},
         {"random_state": None, "cache": Path("somewhere"), "lr": np.float64(0.01), "loss": "mse"},
         {"problem": problem_named("TopK-6x2", seed=5, noise=0.25)},
         {"problem": Program(n=ITEMS, upper=[1.0] * 5 + [np.inf], G=np.eye(ITEMS), h=np.ones(ITEMS), S=-np.eye(ITEMS))},

@@ -1,4 +1,4 @@
-"""Savings and influences, against what NumPy says about the same rows."""
+"""Savings, against what NumPy says about the same rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 from dflearn.errors import OptionError
 from dflearn.evaluation import Evaluation
-from dflearn.tables.result import influence, rows_per_year, saving, savings
+from dflearn.tables.result import rows_per_year, saving, savings
 
 RNG = np.random.default_rng(1)
 OPTIMA = RNG.uniform(50, 100, 40)
@@ -71,25 +71,3 @@ def test_rows_of_a_year_by_dates_in_order() -> None:
     assert rows_per_year(result(names=days), 52) == 52
     with pytest.raises(OptionError, match="positive number"):
         rows_per_year(result(names=days), -1)
-
-
-def test_influence_of_a_linear_model_is_its_coefficients() -> None:
-    x, matrix = RNG.normal(3, [1, 10, 0.1, 2], (60, 4)), RNG.normal(size=(4, 3))
-    matrix[2] = 0
-    found = influence(lambda z: z @ matrix + 5, x, seed=3)
-    assert found.slope is not None
-    np.testing.assert_allclose(found.slope, matrix * x.std(0)[:, None], rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(found.change[2], 0)
-    assert (np.argsort(found.change.mean(1)) == np.argsort(np.abs(found.slope).mean(1))).all()
-    # Two draws of one distribution lie E|x − x'| = 2 σ / √π apart, where it is normal.
-    np.testing.assert_allclose(found.change, np.abs(found.slope) * 2 / np.sqrt(np.pi), rtol=0.35, atol=1e-9)
-    again = influence(lambda z: z @ matrix + 5, x, seed=3)
-    np.testing.assert_array_equal(found.change, again.change)
-
-
-def test_a_curved_model_has_changes_and_no_slopes() -> None:
-    x = RNG.normal(size=(50, 2))
-    found = influence(lambda z: np.exp(z[:, :1]), x)
-    assert found.slope is None
-    assert found.change[0, 0] > 0.1
-    assert found.change[1, 0] == 0

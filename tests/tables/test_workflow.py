@@ -96,6 +96,9 @@ def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
     assert result.compared in ("stack", *focused, "focused boosting")
     difference = result.tested[result.compared].absolute_regret - result.tested[result.baseline].absolute_regret
     assert result.difference.absolute_regret.value == pytest.approx(difference)
+    x = tables["features"].to_numpy()[result.parts.test]
+    for name, model in result.models.items():  # models share their parts
+        np.testing.assert_array_equal(result.tested[name].predictions, model.predict(x))
     text = str(result)
     assert "30 rows: 22 for training (22 left out in turn, for validation), 8 for testing" in text
     assert all(f"note: {note}" in text for note in result.notes)
@@ -224,6 +227,11 @@ def test_decide_says_what_is_wrong(tables: dict[str, pd.DataFrame]) -> None:
         dfl.decide(with_sides, features)
     with pytest.raises(DataError, match="the model was trained without instances"):
         dfl.decide(plain, features, instances=tables["instances"])
+    by_hand = dfl.DecisionFocusedRegressor(program(), loss="mse", epochs=1).fit(
+        features.to_numpy(), tables["costs"].to_numpy()
+    )
+    with pytest.raises(DataError, match="the model was not made by dfl train"):
+        dfl.decide(by_hand, features)
     with pytest.raises(DataError, match="lacks the column 'wind' of the features in training; did you mean 'winds'"):
         dfl.decide(plain, features.rename(columns={"wind": "winds"}))
     heavy = {"weight": np.full(30, 1.0), "upper:rope": np.ones(30)}
@@ -240,16 +248,6 @@ def test_decide_says_what_is_wrong(tables: dict[str, pd.DataFrame]) -> None:
     moved = dfl.decide(plain, features, tables["costs"])
     np.testing.assert_allclose(np.array(moved.columns["true_objective"]) + 500, same.columns["true_objective"])
     assert "% (the optimum without the constant -500 of the objective)" in str(moved)
-
-
-def test_every_model_of_a_result_decides_and_others_say_why_not(tables: dict[str, pd.DataFrame]) -> None:
-    result = dfl.train(program(), tables["features"], tables["costs"], **QUICK)
-    for model in result.models.values():
-        assert len(dfl.decide(model, tables["features"]).columns["tent"]) == 30
-    by_hand = dfl.DecisionFocusedRegressor(program(), loss="mse", epochs=1)
-    by_hand.fit(tables["features"].to_numpy(), tables["costs"].to_numpy())
-    with pytest.raises(DataError, match="the model was not made by dfl train"):
-        dfl.decide(by_hand, tables["features"])
 
 
 def test_problems_and_solvers_say_what_is_decided_too(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,10 @@ from dflearn.evaluation.regret import Evaluation
 from dflearn.report import training_figures as figures
 from dflearn.report.page import Page
 from dflearn.report.training_figures import short_number as number, with_unit
-from dflearn.tables.result import (
-    AVERAGE,
-    THOUSAND,
-    RollingResult,
-    Saving,
-    TrainResult,
-    influence,
-    rows_per_year,
-    saving,
-    savings,
-)
+from dflearn.tables.result import AVERAGE, THOUSAND, RollingResult, Saving, TrainResult, rows_per_year, saving, savings
 
 TOP = 5  # rows in the table of the largest gains, and of the largest losses
-FEATURES, COSTS = 15, 24  # most features and costs in the heat map
+FEATURES, COSTS, ROWS = 15, 24, 500  # most features and costs in the heat map, and rows behind it
 FAR = 3  # average costs with more than so many times the regret of any model are left out of the figure
 
 
@@ -188,20 +178,34 @@ def _features(page: Page, result: TrainResult, unit: str) -> None:
     groups = {name: [k for k, owner in enumerate(owners) if owner == name] for name in dict.fromkeys(owners)}
     costs = result.model.cost_names or [f"cost {k}" for k in range(result.model.solver_.objective.p)]
     names = list(groups)
-    found = influence(lambda x: result.predict(result.chosen, x), x, groups=list(groups.values()))
-    rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
-    columns = np.sort(np.argsort(-found.change.mean(0), kind="stable")[:COSTS])
-    shown, what = found.change, "mean change of the predicted cost when the rows of the feature are shuffled"
-    if found.slope is not None:
-        shown = found.slope
-        what = "change of the predicted cost for one standard deviation more of the feature (blue: up, orange: down)"
+    change = influence(lambda x: result.predict(result.chosen, x), x, list(groups.values()))
+    rows = np.argsort(-change.mean(1), kind="stable")[:FEATURES]
+    columns = np.sort(np.argsort(-change.mean(0), kind="stable")[:COSTS])
+    what = "mean change of the predicted cost when the rows of the feature are shuffled"
     text = f"The {result.chosen} model: {with_unit(what, unit)}. The strongest feature is on top."
     for some, of, kind in ((rows, len(names), "features"), (columns, len(costs), "costs")):
         text += f" Shown: the {len(some)} of {of} {kind} with the largest changes." if len(some) < of else ""
     if result.chosen != result.baseline:
         text += " A model trained for decisions shows what moves the decision. It is not a forecast."
     labels = [names[k] for k in rows], [costs[k] for k in columns]
-    page.figure(figures.heat_map(shown[np.ix_(rows, columns)], *labels, signed=found.slope is not None), text)
+    page.figure(figures.heat_map(change[np.ix_(rows, columns)], *labels), text)
+
+
+def influence(
+    predict: Callable[[np.ndarray], np.ndarray], features: np.ndarray, groups: Sequence[Sequence[int]], seed: int = 0
+) -> np.ndarray:
+    """Mean |change of each predicted cost| when the columns of a group are shuffled among the rows, `(groups, p)`.
+
+    Measured on at most 500 rows of features `(count, k)`, drawn by the seed.
+    """
+    rng = np.random.default_rng(seed)
+    x = features[rng.permutation(len(features))[:ROWS]]
+    before, change = predict(x), []
+    for group in groups:
+        other = x.copy()
+        other[:, group] = x[rng.permutation(len(x))][:, group]
+        change.append(np.abs(predict(other) - before).mean(0))
+    return np.array(change)
 
 
 def _made(page: Page, result: TrainResult) -> None:

@@ -89,8 +89,8 @@ def gains_and_losses(saved: np.ndarray, unit: str) -> Figure:
 
 
 @style.styled
-def heat_map(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, signed: bool) -> Figure:
-    """A cell per row and column: the larger the value, the stronger the colour; negative signed values have another colour."""
+def heat_map(values: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> Figure:
+    """A cell per row and column: the larger the value, the stronger the colour."""
     from matplotlib.patches import Rectangle
 
     height, width = values.shape
@@ -98,11 +98,11 @@ def heat_map(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *,
     axes = figure.add_subplot()
     strength = np.abs(values) / max(np.abs(values).max(initial=0), 1e-300)
     for (i, k), value in np.ndenumerate(values):
-        corner, color = (k - 0.47, i - 0.45), LOSS if signed and value < 0 else KEPT
+        corner = (k - 0.47, i - 0.45)
         axes.add_patch(Rectangle(corner, 0.94, 0.9, facecolor=style.LINE, alpha=0.35, linewidth=0))
         if strength[i, k] > 0:
             alpha = 0.08 + 0.72 * float(strength[i, k])
-            axes.add_patch(Rectangle(corner, 0.94, 0.9, facecolor=color, alpha=alpha, linewidth=0))
+            axes.add_patch(Rectangle(corner, 0.94, 0.9, facecolor=KEPT, alpha=alpha, linewidth=0))
         if width <= NUMBERED:
             bright = style.PAPER if strength[i, k] > 0.72 else style.INK
             axes.text(k, i, short_number(value), ha="center", va="center", fontsize=8, color=bright)

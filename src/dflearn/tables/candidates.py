@@ -38,7 +38,7 @@ Parts = dict[str, nn.Module]
 
 
 class Candidates:
-    """What can be made of cross-fitted forecasts."""
+    """The candidates that cross-fitted forecasts allow."""
 
     def __init__(self, fit: CrossFit, program: Program) -> None:
         self.fit, self.program = fit, program
@@ -89,7 +89,7 @@ class Candidates:
     # -- predicted right-hand sides -------------------------------------------------------------------------------
 
     def quantiles(self, ordinary: list[Candidate]) -> list[Candidate]:
-        """Forecasts of the level that costs least: ordinary ones shifted by a quantile of their errors, linear, and boosted."""
+        """Forecasts of the level that costs least: shifted by a quantile of their errors, linear, and boosted."""
         fit, known = self.fit, critical_ratios(self.program)
         levels: list[Any] = list(LEVELS) if known is None else [known.tolist()]
         found = [one for base in ordinary for one in fit.judged(list(self._shifted(base, levels)))]
@@ -124,7 +124,7 @@ class Candidates:
         return Candidate(forecaster.name, fit.after(forecasts), build, QUANTILE, trees, {"level": forecaster.level})
 
     def _shifted(self, base: Candidate, levels: list[Any]) -> Iterator[Candidate]:
-        """A forecast plus the quantile of its errors on rows left out, of each cost; for a row, of the other windows' errors."""
+        """A forecast plus the quantile of its errors on rows left out; for a row, of the other windows' errors."""
         fit = self.fit
         errors, every = (fit.truth - base.forecasts).numpy(), np.arange(len(fit.truth))
         weight = fit.weights_of(base)
@@ -180,10 +180,7 @@ class Candidates:
     def _variants(
         self, name: str, trained: Callable[[np.ndarray], list[Parts]], base: Candidate, loss: str, trees: bool
     ) -> tuple[int, Callable[[int, float], Candidate]]:
-        """How many phases a training has whose models are each a sum of parts; and the candidate way · model + (1 − way) · base.
-
-        trees: whether candidates on the way to the base count as trees.
-        """
+        """The number of phases of a training, whose models are sums of parts; and the candidate way · model + (1 − way) · base."""
         fit = self.fit
 
         def compute() -> dict[str, Any]:

@@ -30,35 +30,47 @@ ISO = "ISO"
 DAY = np.timedelta64(1, "D")
 MOST = 0.9  # a share of cells of one kind from which on the others are mistakes
 
+Cells = Sequence[Any] | np.ndarray
+
 
 class UnreadableError(ValueError):
     """A cell that is not what its column holds.
 
     Attributes:
         row: where it stands.
-        looks_right: whether it is meant as what it was read as, so that the column should not be read as something else.
+        looks_right: whether it is of the kind that it was read as, but unclear, so that no other kind should be tried.
     """
 
-    def __init__(self, row: int, why: str, looks_right: bool = False) -> None:
+    def __init__(self, why: str, looks_right: bool = False, row: int = 0) -> None:
         super().__init__(why)
         self.row, self.looks_right = row, looks_right
 
 
 def is_missing(cell: Any, text: bool = False) -> bool:
-    """Whether a cell holds nothing: `None`, NaN, NaT, an empty text or a word for it.
+    """Whether a cell is empty: `None`, NaN, NaT, an empty text or a word for it.
 
-    text: whether the column is one of text, in which "none", "-" and "?" are values.
+    text: whether the column holds text, in which "none", "-" and "?" are values.
     """
     if isinstance(cell, str):
         return cell.strip() in EMPTY if text else cell.strip().lower() in MISSING
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, Real) and cell != cell)
 
 
-def missing(cells: Sequence[Any] | np.ndarray, text: bool = False) -> np.ndarray:
-    """Which cells hold nothing, bool `(rows,)`. text: as of `is_missing`."""
+def missing(cells: Cells, text: bool = False) -> np.ndarray:
+    """Which cells are empty, bool `(rows,)`. text: as of `is_missing`."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiubmM":
         return np.isnat(cells) if cells.dtype.kind in "mM" else np.isnan(cells.astype(np.float64))
     return np.fromiter((is_missing(cell, text) for cell in cells), bool, len(cells))
+
+
+def text_of(cell: Any) -> str:
+    """A category's text: the numbers 3.0 and 3 and the text " 3" are the same; the texts "3" and "03" are not."""
+    if isinstance(cell, Real) and not isinstance(cell, bool) and float(cell).is_integer():
+        return str(int(float(cell)))
+    return str(cell).strip()
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 def coded(cells: Iterable[Any]) -> bool:
@@ -73,16 +85,9 @@ def _is_measured(text: str) -> bool:
         return False
     try:
         number_of(text, lambda: True)
-    except ValueError as error:
-        return isinstance(error, CommaError)
+    except UnreadableError as error:
+        return error.looks_right
     return True
-
-
-def text_of(cell: Any) -> str:
-    """A category's text: the numbers 3.0 and 3 and the text " 3" are the same; the texts "3" and "03" are not."""
-    if isinstance(cell, Real) and not isinstance(cell, bool) and float(cell).is_integer():
-        return str(int(float(cell)))
-    return str(cell).strip()
 
 
 def has_point(cells: Iterable[Any]) -> bool:
@@ -91,12 +96,12 @@ def has_point(cells: Iterable[Any]) -> bool:
 
 
 def number_of(cell: Any, point: Callable[[], bool]) -> float:
-    """A cell as a number; a `ValueError` that begins with "holds" where it is none.
+    """A cell as a number; an `UnreadableError` that begins with "holds" otherwise.
 
     `point` tells whether the table is known to have decimal points, so that "1,234" is 1234.
     """
     text = str(cell).strip().replace("−", "-")  # the minus sign that some locales write
-    if not underscored([cell]):
+    if not _underscored(cell):
         with suppress(TypeError, ValueError):
             return float(text if isinstance(cell, str) else cell)
     if THOUSANDS.fullmatch(text):
@@ -104,93 +109,84 @@ def number_of(cell: Any, point: Callable[[], bool]) -> float:
         if "." in text or text.count(",") > 1 or point():
             return float(whole)
         how = f"which is {whole} with a thousands separator, or {fraction} with a decimal comma: write {whole} or {fraction}"
-        raise CommaError(f"holds {text!r}, {how}")
+        raise UnreadableError(f"holds {text!r}, {how}", True)
     if COMMA.fullmatch(text):
         with_point = text.replace(".", "").replace(",", ".")
-        raise CommaError(f"holds {text!r}, with a decimal comma: write {with_point}, with a decimal point")
-    raise ValueError(f"holds {text!r}, which is no number")
+        raise UnreadableError(f"holds {text!r}, with a decimal comma: write {with_point}, with a decimal point", True)
+    raise UnreadableError(f"holds {text!r}, which is no number")
 
 
-def underscored(cells: Iterable[Any]) -> bool:
-    """Whether some cell is a text with an underscore: Python reads 1_5 as 15, and a table means a code or a mistake by it."""
-    return any(isinstance(cell, str | bytes) and "_" in str(cell) for cell in cells)
+def _underscored(cell: Any) -> bool:
+    """Whether a text has an underscore: Python reads 1_5 as 15, and in a table it is a code or a mistake."""
+    return isinstance(cell, str | bytes) and "_" in str(cell)
 
 
-class CommaError(ValueError):
-    """A number whose comma may be read in two ways, or in the wrong one."""
-
-
-def numbers(cells: Sequence[Any] | np.ndarray, point: Callable[[], bool]) -> np.ndarray:
-    """Cells as float64 `(rows,)`, NaN where there is nothing; an `UnreadableError` about the first that is no number."""
+def numbers(cells: Cells, point: Callable[[], bool]) -> np.ndarray:
+    """Cells as float64 `(rows,)`, NaN where empty; an `UnreadableError` about the first that is no number."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
         return cells.astype(np.float64)
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "m":
         return np.where(np.isnat(cells), np.nan, cells / np.timedelta64(1, "s"))
-    if not underscored(cells):
+    if not any(map(_underscored, cells)):
         with suppress(TypeError, ValueError):
             return np.array(cells, np.float64)  # at once, where all are plain
     return _each(cells, lambda cell: number_of(cell, point))
 
 
-def booleans(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Cells as 0 and 1, float64 `(rows,)`, NaN where there is nothing; an `UnreadableError` about another word."""
+def booleans(cells: Cells) -> np.ndarray:
+    """Cells as 0 and 1, float64 `(rows,)`, NaN where empty; an `UnreadableError` about another word."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "b":
         return cells.astype(np.float64)
-    return _each(cells, _boolean_of)
+
+    def read(cell: Any) -> float:
+        if (word := str(cell).strip().lower()) not in WORDS:
+            raise UnreadableError(f"holds {str(cell)!r}, which is none of true, false, yes, no, 1, 0")
+        return WORDS[word]
+
+    return _each(cells, read)
 
 
-def _boolean_of(cell: Any) -> float:
-    if (word := str(cell).strip().lower()) not in WORDS:
-        raise ValueError(f"holds {str(cell)!r}, which is none of true, false, yes, no, 1, 0")
-    return WORDS[word]
-
-
-def _each(cells: Sequence[Any] | np.ndarray, read: Callable[[Any], float]) -> np.ndarray:
-    """What is read from each cell, NaN where there is nothing; an `UnreadableError` about the first that cannot be read."""
+def _each(cells: Cells, read: Callable[[Any], float]) -> np.ndarray:
     found = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         if not is_missing(cell):
             try:
                 found[row] = read(cell)
-            except ValueError as error:
-                raise UnreadableError(row, str(error), isinstance(error, CommaError)) from error
+            except UnreadableError as error:
+                error.row = row
+                raise
     return found
 
 
-def times(cells: Sequence[Any] | np.ndarray, form: str, offset: float | None = None) -> np.ndarray:
-    """Cells as datetime64[us] `(rows,)`, NaT where there is nothing; an `UnreadableError` about another.
+def check_mistakes(cells: np.ndarray, held: int, point: Callable[[], bool]) -> None:
+    """An error if nearly all of so many cells that are not empty are numbers: the others are no categories but mistakes."""
+    wrong = []
+    for row, cell in enumerate(cells):
+        try:
+            is_missing(cell) or number_of(cell, point)
+        except UnreadableError:
+            wrong.append(row)
+    if len(wrong) <= (1 - MOST) * held:
+        raise UnreadableError(
+            f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
+            "it empty if it is not known, or, for a column of categories, write letters before the numbers",
+            row=wrong[0],
+        )
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def times(cells: Cells, form: str, offset: float | str | None = "usual") -> tuple[np.ndarray, float | None]:
+    """Cells as datetime64[us] `(rows,)`, NaT where empty, and their clock; an `UnreadableError` about another cell.
 
     Args:
         form: "ISO", or a format of `strptime`.
-        offset: on which clock, in seconds that it is ahead of UTC; `None`: on that of the cells, which name none.
+        offset: the clock, in seconds ahead of UTC; `None`: cells name none; "usual": the offset of most cells.
     """
-    found, offsets = _read_times(cells, form)
-    wrong = np.flatnonzero(~np.isnat(found) & (np.isnan(offsets) != (offset is None)))
-    if wrong.size:
-        how = (
-            "with an offset from UTC, where other times of the column have none: write it in all rows, or in none"
-            if offset is None
-            else "without an offset from UTC, where other times of the column have one: write it, as in 2026-03-31T14:05+02:00"
-        )
-        raise UnreadableError(int(wrong[0]), f"holds {str(cells[wrong[0]]).strip()!r}, {how}", True)
-    if offset is None:
-        return found
-    return found + np.round(1e6 * np.nan_to_num(offset - offsets)).astype("timedelta64[us]")
-
-
-def usual_offset(cells: Sequence[Any] | np.ndarray, form: str) -> float | None:
-    """By how many seconds most clocks are ahead of UTC, the least of equals; `None` where no cell tells."""
-    _, offsets = _read_times(cells, form)
-    found, counts = np.unique(offsets[~np.isnan(offsets)], return_counts=True)
-    return float(found[counts.argmax()]) if found.size else None
-
-
-def _read_times(cells: Sequence[Any] | np.ndarray, form: str) -> tuple[np.ndarray, np.ndarray]:
-    """Times on the clocks of their cells, datetime64[us], and by how many seconds these are ahead of UTC, NaN where untold."""
     found, offsets = np.full(len(cells), "NaT", "datetime64[us]"), np.full(len(cells), np.nan)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
-        return cells.astype("datetime64[us]"), offsets
-    for row, time in enumerate(cells):
+    is_time = isinstance(cells, np.ndarray) and cells.dtype.kind == "M"
+    for row, time in enumerate(() if is_time else cells):
         if is_missing(time):
             continue
         if not isinstance(time, date | np.datetime64):
@@ -198,30 +194,43 @@ def _read_times(cells: Sequence[Any] | np.ndarray, form: str) -> tuple[np.ndarra
             time = _time(text, form) or _time(text, ISO)
             if time is None:
                 example = datetime(2026, 3, 31, 14, 5).strftime("%Y-%m-%d" if form == ISO else form)
-                raise UnreadableError(row, f"holds {text!r}, which is no date or time such as {example}")
+                raise UnreadableError(f"holds {text!r}, which is no date or time such as {example}", row=row)
         if isinstance(time, datetime):
             ahead = time.utcoffset()
             offsets[row] = np.nan if ahead is None else ahead.total_seconds()
             time = time.replace(tzinfo=None)
         found[row] = time
-    return found, offsets
+    if is_time:
+        found = np.asarray(cells).astype("datetime64[us]")
+    if isinstance(offset, str):
+        known, counts = np.unique(offsets[~np.isnan(offsets)], return_counts=True)
+        offset = float(known[counts.argmax()]) if known.size else None
+    wrong = np.flatnonzero(~np.isnat(found) & (np.isnan(offsets) != (offset is None)))
+    if wrong.size:
+        has, others, remedy = "with", "none", "write it in all rows, or in none"
+        if offset is not None:
+            has, others, remedy = "without", "one", "write it, as in 2026-03-31T14:05+02:00"
+        text = str(cells[wrong[0]]).strip()
+        why = f"holds {text!r}, {has} an offset from UTC, where other times of the column have {others}: {remedy}"
+        raise UnreadableError(why, True, int(wrong[0]))
+    if offset is not None:
+        found = found + np.round(1e6 * np.nan_to_num(offset - offsets)).astype("timedelta64[us]")
+    return found, offset
 
 
 def time_form(texts: Iterable[str]) -> str | None:
-    """How all these texts are written, "ISO" or a format of `strptime`; `None` where they are no dates.
+    """How all these texts are written, "ISO" or a format of `strptime`; `None` if they are no dates.
 
     A `ValueError` where day and month could each be the other.
     """
     distinct = list(dict.fromkeys(text.strip() for text in texts))
-    if not distinct:
-        return None
-    if all(_time(text, ISO) for text in distinct):
+    if distinct and all(_time(text, ISO) for text in distinct):
         return ISO
     forms = [day + clock for day, clock in product(_DATES, _CLOCKS)]
     for text in distinct:
         forms = [form for form in forms if _time(text, form)]
-        if not forms:
-            return None
+    if not distinct or not forms:
+        return None
     readings = {tuple(_time(text, form) for text in distinct): form for form in forms}
     if len(readings) > 1:
         example = next(text for text in distinct if len({_time(text, form) for form in forms}) > 1)
@@ -243,7 +252,7 @@ def days_of(moments: np.ndarray) -> np.ndarray:
 
 
 def phases_of(moments: np.ndarray) -> dict[str, np.ndarray]:
-    """Where in the week, the year and the day a time lies, from 0 to 1."""
+    """The place of a time in the week, the year and the day, from 0 to 1."""
     day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
     number = np.where(np.isnat(day), 0, day.astype(np.int64))
     first, following = (one.astype("datetime64[D]") for one in (year, year + 1))
@@ -252,25 +261,3 @@ def phases_of(moments: np.ndarray) -> dict[str, np.ndarray]:
         "year": (day - first) / (following - first),
         "hour": (moments - day) / DAY,
     }
-
-
-def check_mistakes(cells: np.ndarray, held: int, point: Callable[[], bool]) -> None:
-    """An error where nearly all of so many cells that are not empty are numbers: the others are no categories but mistakes."""
-    wrong = []
-    for row, cell in enumerate(cells):
-        try:
-            is_missing(cell) or number_of(cell, point)
-        except ValueError:
-            wrong.append(row)
-    if len(wrong) <= (1 - MOST) * held:
-        raise UnreadableError(
-            wrong[0],
-            f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
-            "it empty if it is not known, or, for a column of categories, write letters before the numbers",
-        )
-
-
-def check_finite(found: np.ndarray, remedy: str = "", *, looks_right: bool = False) -> None:
-    infinite = np.flatnonzero(np.isinf(found))
-    if infinite.size:
-        raise UnreadableError(int(infinite[0]), f"holds {found[infinite[0]]}, no finite number{remedy}", looks_right)

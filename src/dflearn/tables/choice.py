@@ -41,10 +41,10 @@ def within(one: np.ndarray, best: np.ndarray, errors: float = ERRORS) -> bool:
 
 
 def best_ordinary(candidates: Sequence[Candidate], *, drifts: bool) -> Candidate:
-    """The ordinary candidate of the least regret on rows left out: all are forecasts, and none is simpler to use than another.
+    """The ordinary candidate of the least regret on rows left out.
 
-    But the forecast that the user has is kept unless the best is better by more than a standard error. Where the rows drift out
-    of the range of those before them, trees, which do not follow, must be so much better than the best without them.
+    But the user's own forecast is kept unless the best is better by more than a standard error. If the rows drift out of the range
+    of those before them, trees, which do not follow, must be so much better than the best without them.
     """
     best = min(candidates, key=lambda one: one.mean)
     plain = min((one for one in candidates if not one.trees), key=lambda one: one.mean, default=best)
@@ -64,9 +64,9 @@ def choose(
 ) -> Choice:
     """The choice between the ordinary candidate and the decision-focused ones, by name, the simplest first.
 
-    The best of many candidates looks better on the rows that chose it than it is, so the gain is cross-fitted. A decision-focused one
-    is kept if it is better by more than one standard error, and, in order of time, no worse than that in the last window.
-    Of these the simplest is taken that is within a standard error of the best.
+    The best of many candidates looks too good on the rows that chose it, so the gain is cross-fitted. The simplest decision-focused
+    one within a standard error of the best is kept if it is better by more than one standard error, and, in order of time, no worse
+    than that in the last window.
     """
     found: dict[str, tuple[np.ndarray, Candidate]] = {}  # of each name, the paired gain and the best candidate
     for name, candidates in focused.items():
@@ -92,7 +92,7 @@ def cross_fitted(ours: np.ndarray, theirs: np.ndarray, *, seed: int) -> np.ndarr
     """Paired differences `(rows,)` of our best and their best, `(candidates, rows)` each, chosen without the row's own half.
 
     The candidates that are best on one half of the rows are compared on the other half, and the other way round, over twenty
-    random halvings. (Of more parts, the larger ones that choose share rows, and their choices their luck.)
+    random halvings.
     """
     count, random = ours.shape[1], np.random.RandomState(seed)
     difference = np.zeros(count)

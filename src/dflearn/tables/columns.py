@@ -24,24 +24,8 @@ import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.program.names import closest
-from dflearn.tables.cells import (
-    CODE,
-    ISO,
-    UnreadableError,
-    booleans,
-    check_finite,
-    check_mistakes,
-    coded,
-    days_of,
-    is_missing,
-    missing,
-    numbers,
-    phases_of,
-    text_of,
-    time_form,
-    times,
-    usual_offset,
-)
+from dflearn.tables import cells as read
+from dflearn.tables.cells import CODE, ISO, UnreadableError, is_missing, missing, text_of
 from dflearn.tables.tables import MixedTable, and_more
 
 FAR = 1.0  # how far outside the range that was seen is far, in widths of that range
@@ -49,15 +33,12 @@ MOST_LEVELS = 30  # columns that a category may become
 CYCLES = {"weekday": 6.0, "year": 182.0, "hour": 0.9}  # days that rows must span: of a wave at least half
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
+Encoded = tuple[np.ndarray, list[str]]  # numbers `(rows, columns)`, and remarks about unusual cells
+
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, and what it becomes: nothing (a constant), unless a kind says more.
-
-    Attributes:
-        name: of the column.
-        gaps: whether the training rows had empty cells, so that a column flags them.
-    """
+    """A column of the table and its encoding; a constant has none. `gaps`: a column flags empty cells, as training rows had some."""
 
     kind: ClassVar[str] = "constant"
     text: ClassVar[bool] = False  # whether "none", "-" and "?" are values
@@ -66,39 +47,30 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the columns that it becomes are called."""
-        return (*self._names(), *[f"{self.name} missing"] * bool(self.gaps and self._names()))
+        """The names of the columns that it becomes."""
+        own = self._names()
+        return (*own, *[f"{self.name} missing"] * bool(self.gaps and own))
 
-    def encode(self, table: MixedTable) -> np.ndarray:
-        """float64 `(rows, len(names))`."""
-        if not self.names:
-            return np.empty((len(table), 0))
-        values, _ = self._checked(table)
-        return np.column_stack([values, missing(table.columns[self.name], self.text)]) if self.gaps else values
-
-    def _checked(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
+    def encode(self, table: MixedTable) -> Encoded:
+        """float64 `(rows, len(names))`, and remarks about unusual cells."""
+        cells = table.columns[self.name]
+        empty = missing(cells, self.text)
         try:
-            return self._read(table)
+            values, said = self._read(table, cells)
         except UnreadableError as error:
             remedy = f", and the column held {self.kind}s in training: correct it, or leave it empty"
-            raise DataError(
-                f"{table.cell(error.row, self.name)} {error}{'' if error.looks_right else remedy}"
-            ) from error
+            where = table.cell(error.row, self.name)
+            raise DataError(f"{where} {error}{'' if error.looks_right else remedy}") from error
+        if (rows := np.flatnonzero(empty)).size:
+            word = cells[rows[0]].strip() if isinstance(cells[rows[0]], str) else ""
+            holds = f"holds {word!r}, which counts as empty" if word else "is empty"
+            flag = "flagged" if self.gaps else "and the column had no gaps in training"
+            said = [self._remark(table, rows, holds, f": taken as {self._filled()}, {flag}"), *said]
+        return np.column_stack([values, empty]) if self.gaps else values, said
 
     def notes(self) -> list[str]:
-        """What was learned that a user should know; each goes on after the name of the feature."""
+        """Remarks for users about what was learned; each goes on after the name of the feature."""
         return [] if self.names else ["has the same value in all rows trained on, so it tells nothing and is left out"]
-
-    def remarks(self, table: MixedTable) -> list[str]:
-        """What a user should know about the cells of a table."""
-        cells, (_, said) = table.columns[self.name], self._checked(table)
-        empty = np.flatnonzero(missing(cells, self.text))
-        if not empty.size:
-            return said
-        word = cells[empty[0]].strip() if isinstance(cells[empty[0]], str) else ""
-        holds = f"holds {word!r}, which counts as empty" if word else "is empty"
-        flag = "flagged" if self.gaps else "and the column had no gaps in training"
-        return [self._remark(table, empty, holds, f": taken as {self._filled()}, {flag}"), *said]
 
     def _remark(self, table: MixedTable, rows: Sequence[int] | np.ndarray, said: str, then: str = "") -> str:
         """A remark about the first of these rows, with their number."""
@@ -108,20 +80,17 @@ class Column:
         """The same without the flag."""
         return () if self.kind == "constant" else (self.name,)
 
-    def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
-        """The columns without the flag, and remarks about unusual cells."""
+    def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
         raise NotImplementedError
 
     def _filled(self) -> str:
-        """What an empty cell is taken as, in words."""
+        """The value of an empty cell, in words."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RangedColumn(Column):
-    """Attributes:
-    low, high, middle: of the training rows; times in days since 1970.
-    """
+    """low, high and middle of the training rows; times in days since 1970."""
 
     low: float = 0.0
     high: float = 0.0
@@ -134,27 +103,24 @@ class RangedColumn(Column):
 
 @dataclass(frozen=True)
 class NumberColumn(RangedColumn):
-    """Attributes:
-    thousands: whether commas in the training rows were thousands separators.
-    """
+    """thousands: whether commas in the training rows were thousands separators."""
 
     kind = "number"
     thousands: bool = False
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self:
-        found = numbers(cells, table.has_point)
-        check_finite(found, ": fill it in, or drop the row", looks_right=True)
+        found = read.numbers(cells, table.has_point)
+        _check_finite(found, ": fill it in, or drop the row", looks_right=True)
         thousands = cells.dtype.kind == "O" and any(isinstance(cell, str) and "," in cell for cell in cells)
         low, high, middle = map(float, np.nanquantile(found, [0, 1, 0.5]))
         return cls(name, gaps, low, high, middle, thousands)
 
-    def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
-        cells = table.columns[self.name]
-        found = numbers(cells, lambda: self.thousands or table.has_point())
-        check_finite(found)
-        far, said = self._far(found), []
-        if far.size:
+    def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
+        found = read.numbers(cells, lambda: self.thousands or table.has_point())
+        _check_finite(found)
+        said = []
+        if (far := self._far(found)).size:
             seen = f"far outside {self.low:g} … {self.high:g} of the rows trained on"
             said.append(self._remark(table, far, f"holds {found[far[0]]:g}, {seen}"))
         codes = [row for row, cell in enumerate(cells) if isinstance(cell, str) and CODE.fullmatch(cell.strip())]
@@ -168,6 +134,13 @@ class NumberColumn(RangedColumn):
         return f"{self.middle:g}, the median"
 
 
+def _check_finite(found: np.ndarray, remedy: str = "", *, looks_right: bool = False) -> None:
+    infinite = np.flatnonzero(np.isinf(found))
+    if infinite.size:
+        row = int(infinite[0])
+        raise UnreadableError(f"holds {found[row]}, no finite number{remedy}", looks_right, row)
+
+
 @dataclass(frozen=True)
 class BooleanColumn(Column):
     kind = "boolean"
@@ -175,10 +148,10 @@ class BooleanColumn(Column):
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self:
-        return cls(name, gaps, float(np.nanmean(booleans(cells)) > 0.5))
+        return cls(name, gaps, float(np.nanmean(read.booleans(cells)) > 0.5))
 
-    def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
-        return np.nan_to_num(booleans(table.columns[self.name]), nan=self.middle)[:, None], []
+    def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
+        return np.nan_to_num(read.booleans(cells), nan=self.middle)[:, None], []
 
     def _filled(self) -> str:
         return f"{'true' if self.middle == 1 else 'false'}, which most rows hold"
@@ -186,10 +159,7 @@ class BooleanColumn(Column):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """Attributes:
-    levels: each becomes a column.
-    other: whether all others become one more.
-    """
+    """levels: each becomes a column. other: whether all others become one more."""
 
     kind, text = "category", True
     levels: tuple[str, ...] = ()
@@ -201,7 +171,7 @@ class CategoryColumn(Column):
         gaps, counts = bool(empty.any()), Counter(map(text_of, cells[~empty]))
         other = len(counts) > MOST_LEVELS
         if other and max(counts.values()) == 1 and not gaps:
-            zeros = "; if it holds numbers, write them without leading zeros" if coded(cells) else ""
+            zeros = "; if it holds numbers, write them without leading zeros" if read.coded(cells) else ""
             raise ValueError(
                 f"holds another text in each row ({next(iter(counts))!r}, …), which tells nothing about others: if it names "
                 f"the rows, pass id_column={name!r}; otherwise leave it out{zeros}"
@@ -230,25 +200,25 @@ class CategoryColumn(Column):
             )
         return said
 
-    def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
-        place = {level: k for k, level in enumerate(self.levels)}
-        found, unknown = np.zeros((len(table), len(self._names()))), {}
-        for row, cell in enumerate(table.columns[self.name]):
+    def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
+        place, codes = {level: k for k, level in enumerate(self.levels)}, self.codes
+        found, unknown, numbers = np.zeros((len(table), len(self._names()))), [], []
+        for row, cell in enumerate(cells):
             if is_missing(cell, text=True):
                 continue
-            if (text := text_of(cell)) not in place:
-                unknown[row] = text
-            if text in place or self.other:
+            text = text_of(cell)
+            if codes and not isinstance(cell, str):
+                numbers.append(row)  # 1 may be 1, 01 or 001
+            elif text in place or self.other:
                 found[row, place.get(text, -1)] = 1.0
-        cells = table.columns[self.name]
-        lost = [row for row, cell in enumerate(cells) if not isinstance(cell, str) and not is_missing(cell, text=True)]
-        rows, holds, remedy = [] if self.other else list(unknown), "{!r}, which no row trained on does", ""
-        if self.codes and lost:
-            found[lost] = 0.0  # 1 may be 1, 01 or 001
-            rows, holds = lost, f"{{}}, a number, and the rows trained on codes such as {self.codes[0]!r}"
+            else:
+                unknown.append(row)
+        rows, holds, remedy = unknown, "holds {!r}, which no row trained on does", ""
+        if numbers:
+            rows, holds = numbers, f"holds {{}}, a number, and the rows trained on codes such as {codes[0]!r}"
             remedy = "; read the column as text, by pandas with dtype=str"
-        said = [f"holds {holds.format(text_of(cells[row]))}" for row in rows[:1]]
-        return found, [self._remark(table, rows, one, f": taken as {self._filled()}{remedy}") for one in said]
+        taken = f": taken as {self._filled()}{remedy}"
+        return found, [self._remark(table, rows, holds.format(text_of(cells[row])), taken) for row in rows[:1]]
 
     def _filled(self) -> str:
         return "none of its categories"
@@ -259,7 +229,7 @@ class TimeColumn(RangedColumn):
     """Attributes:
     form: "ISO", or a format of `strptime`.
     parts: those of "trend", "weekday", "year", "hour" that enter.
-    offset: how many seconds the clock is ahead of UTC by which times are read; `None` where they tell no offset.
+    offset: the clock by which times are read, in seconds ahead of UTC; `None` if they tell no offset.
     """
 
     kind = "time"
@@ -269,18 +239,16 @@ class TimeColumn(RangedColumn):
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self | None:
-        """`None` where the texts of the column are no times."""
+        """`None` if the texts of the column are no times."""
         texts = [cell for cell in cells[~missing(cells)] if isinstance(cell, str)]
-        form = time_form(texts) if texts else ISO
+        form = read.time_form(texts) if texts else ISO
         if form is None:
             return None
-        offset = usual_offset(cells, form)
-        moments = times(cells, form, offset)
+        moments, offset = read.times(cells, form)
         moments = moments[~np.isnat(moments)]
-        low, high, middle = map(float, np.nanquantile(days_of(moments), [0, 1, 0.5]))
-        span = high - low
-        moves = {part: len(np.unique(phase.round(9))) > 1 for part, phase in phases_of(moments).items()}
-        parts = ["trend"] * (span > 0) + [part for part in moves if moves[part] and span >= CYCLES[part]]
+        low, high, middle = map(float, np.nanquantile(read.days_of(moments), [0, 1, 0.5]))
+        moves = {part: len(np.unique(phase.round(9))) > 1 for part, phase in read.phases_of(moments).items()}
+        parts = ["trend"] * (high > low) + [part for part in moves if moves[part] and high - low >= CYCLES[part]]
         return cls(name, gaps, low, high, middle, form, tuple(parts), offset)
 
     def _names(self) -> Sequence[str]:
@@ -288,26 +256,24 @@ class TimeColumn(RangedColumn):
         ends = ["trend"] * ("trend" in self.parts) + list(WEEKDAYS) * ("weekday" in self.parts) + waves
         return [f"{self.name} {end}" for end in ends]
 
-    def _moments(self, table: MixedTable) -> np.ndarray:
+    def _moments(self, cells: np.ndarray) -> np.ndarray:
         """The times; a table that writes all of them in another way is read in that way."""
-        cells = table.columns[self.name]
         try:
-            return times(cells, self.form, self.offset)
+            return read.times(cells, self.form, self.offset)[0]
         except UnreadableError as error:
             with suppress(ValueError):
-                form = time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
+                form = read.time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
                 if form is not None and not error.looks_right:
-                    return times(cells, form, self.offset)
+                    return read.times(cells, form, self.offset)[0]
             raise
 
-    def _read(self, table: MixedTable) -> tuple[np.ndarray, list[str]]:
-        moments = self._moments(table)
-        days, said = days_of(moments), []
+    def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
+        moments = self._moments(cells)
+        days, said = read.days_of(moments), []
         if (far := self._far(days)).size:
-            holds = f"holds {table.columns[self.name][far[0]]}, far from the times of the rows trained on"
-            said.append(self._remark(table, far, holds))
+            said.append(self._remark(table, far, f"holds {cells[far[0]]}, far from the times of the rows trained on"))
         columns = [np.nan_to_num(days, nan=self.middle) - self.low] if "trend" in self.parts else []
-        for part, phase in phases_of(moments).items():
+        for part, phase in read.phases_of(moments).items():
             if part in self.parts and part == "weekday":
                 columns += [np.where(np.isnat(moments), 0.0, np.rint(7 * phase) == day) for day in range(7)]
             elif part in self.parts:
@@ -321,15 +287,12 @@ class TimeColumn(RangedColumn):
 KINDS: dict[str, Any] = {one.kind: one for one in (Column, NumberColumn, BooleanColumn, CategoryColumn, TimeColumn)}
 
 
-# -- a table -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Encoding:
-    """How a mixed table becomes numbers: `Encoding.of(table, rows)` learns it, `encoding(table)` does it.
+    """The map from a mixed table to numbers: `Encoding.of(table, rows)` learns it, `encoding(table)` applies it.
 
     Attributes:
-        columns: what each column of the table becomes.
+        columns: one for each column of the table.
         aside: columns that are no features, groups and weights: no remark is made about them.
     """
 
@@ -340,9 +303,9 @@ class Encoding:
     def of(
         cls, table: MixedTable, rows: Sequence[int] | np.ndarray | None = None, aside: Iterable[str] = ()
     ) -> Encoding:
-        """What the training rows, by default all, tell about the columns of a table."""
+        """Learned from the training rows, by default all."""
         chosen = np.arange(len(table)) if rows is None else np.asarray(rows)
-        columns = tuple(learn(table, name, chosen) for name in table.names)
+        columns = tuple(_learn(table, name, chosen) for name in table.names)
         if not any(column.names for column in columns):
             raise DataError(
                 f"{table.path}: every column holds one value in all rows to train on, so that there is nothing to learn from"
@@ -356,23 +319,21 @@ class Encoding:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the columns of the numbers are called."""
+        """The names of the columns of numbers."""
         return tuple(name for column in self.columns for name in column.names)
 
     @property
     def notes(self) -> list[str]:
-        """What was learned that a user should know."""
+        """Remarks for users about what was learned."""
         return [f"the feature {column.name!r} {note}" for column in self.columns for note in column.notes()]
 
     def __call__(self, table: MixedTable) -> np.ndarray:
-        """float64 `(rows, len(names))`; columns that are not known are ignored, and one that is missing is an error."""
-        self._check(table)
-        return np.ascontiguousarray(np.column_stack([column.encode(table) for column in self.columns]))
+        """float64 `(rows, len(names))`; unknown columns are ignored, and a missing one is an error."""
+        return np.ascontiguousarray(np.column_stack([numbers for numbers, _ in self._encoded(table)]))
 
     def remarks(self, table: MixedTable) -> list[str]:
         """What is unusual in a table: cells that are filled, unknown or far outside what was seen, and other columns."""
-        self._check(table)
-        said = [remark for column in self.columns if column.names for remark in column.remarks(table)]
+        said = [remark for _, remarks in self._encoded(table) for remark in remarks]
         extra = [name for name in table.names if name not in (*self.inputs, *self.aside)]
         if extra:
             said.append(
@@ -380,13 +341,15 @@ class Encoding:
             )
         return said
 
-    def _check(self, table: MixedTable) -> None:
-        lacking = [column.name for column in self.columns if column.names and column.name not in table.columns]
+    def _encoded(self, table: MixedTable) -> list[Encoded]:
+        used = [column for column in self.columns if column.names]
+        lacking = [column.name for column in used if column.name not in table.columns]
         if lacking:
             hint = closest(lacking[0], [name for name in table.names if name not in self.inputs])
             raise DataError(
                 f"{table.path} lacks the column {lacking[0]!r} of the features in training{and_more(lacking)}{hint}"
             )
+        return [column.encode(table) for column in used]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -396,23 +359,22 @@ class Encoding:
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> Encoding:
-        """What `as_dict` wrote."""
+        """The encoding that `as_dict` wrote."""
+        exact = lambda value: tuple(value) if isinstance(value, list) else value  # noqa: E731  # as before JSON
         try:
-            columns = tuple(KINDS[parts["kind"]](**_exact(parts)) for parts in held["columns"])
-            return cls(columns, tuple(held["aside"]))
+            columns = [
+                KINDS[column["kind"]](**{name: exact(value) for name, value in column.items() if name != "kind"})
+                for column in held["columns"]
+            ]
+            return cls(tuple(columns), tuple(held["aside"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"the encoding of the features cannot be read: {error!r}; it is damaged, or newer"
             ) from error
 
 
-def _exact(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a column as they were before JSON."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in parts.items() if name != "kind"}
-
-
-def learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
-    """What a column holds in these rows."""
+def _learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
+    """The kind of a column in these rows."""
     cells = table.columns[name][rows]
     if missing(cells, text=True).all():
         return Column(name, gaps=True)
@@ -423,25 +385,25 @@ def learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
         where = f"{table.path}, column {name!r}" if unread is None else table.cell(int(rows[unread]), name)
         raise DataError(f"{where} {error}") from error
     own = MixedTable(table.path, {name: cells}, ("",) * len(cells))
-    constant = not column.names or (not column.gaps and len(np.unique(column.encode(own), axis=0)) == 1)
+    constant = not column.names or (not column.gaps and len(np.unique(column.encode(own)[0], axis=0)) == 1)
     return Column(name, column.gaps) if constant else column
 
 
 def _kind(table: MixedTable, name: str, cells: np.ndarray) -> Column:
     empty = missing(cells)
-    held, gaps = cells[~empty], bool(empty.any())
-    if name in table.categories or not held.size or (cells.dtype.kind == "O" and coded(held)):
+    held, kind = cells[~empty], cells.dtype.kind
+    if name in table.categories or not held.size or (kind == "O" and read.coded(held)):
         return CategoryColumn.learn(table, name, cells)
     kinds: tuple[Any, ...] = (NumberColumn, BooleanColumn, TimeColumn)
-    if cells.dtype.kind == "b" or (cells.dtype.kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
+    if kind == "b" or (kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
         kinds = (BooleanColumn,)
-    for kind in kinds if cells.dtype.kind != "M" else (TimeColumn,):
+    for one in kinds if kind != "M" else (TimeColumn,):
         try:
-            column: Column | None = kind.learn(table, name, cells, gaps)
+            column: Column | None = one.learn(table, name, cells, bool(empty.any()))
             if column is not None:
                 return column
         except UnreadableError as error:
             if error.looks_right:
                 raise
-    check_mistakes(cells, len(held), table.has_point)
+    read.check_mistakes(cells, len(held), table.has_point)
     return CategoryColumn.learn(table, name, cells)

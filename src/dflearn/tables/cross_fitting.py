@@ -1,10 +1,8 @@
-"""Forecasts of rows left out, for every candidate: what all choices of `train` are made on.
+"""Forecasts of rows left out, for every candidate: all choices of `train` are made on these.
 
 The known rows are cut into folds: in order of time, four windows, each forecast from all rows before it; groups stay together;
-otherwise at random. A candidate is fitted to the other rows of each fold and forecasts its own. Once one is chosen, it is fitted
-to all known rows, with the settings and numbers that the folds told.
-
-Each step is a stage: with a folder, a finished one is read from there.
+otherwise at random. A candidate is fitted to the other rows of each fold and forecasts its own. The chosen one is fitted to all
+known rows, with the settings and numbers learned from the folds. Each step is a stage, which a folder can keep.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def folds_of(
     rows: np.ndarray, *, ordered: bool, gap: int = 0, groups: np.ndarray | None = None, seed: int
 ) -> list[Fold]:
     """Rows in parts that are forecast from the others; in order of time, from earlier rows, less a gap, so that the first rows
-    are in no part. Rows of one group, given by labels of all rows, stay together."""
+    are in no part. Rows with one label in `groups` stay together."""
     labels = np.arange(len(rows)) if groups is None else np.unique(np.asarray(groups)[rows], return_inverse=True)[1]
     if ordered:
         borders = np.append(np.flatnonzero(np.diff(labels)) + 1, len(rows))
@@ -64,7 +62,7 @@ def thinned(rows: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Settings:
-    """What `train` was told, as far as it bears on the models."""
+    """The options of `train` that bear on the models."""
 
     losses: tuple[str, ...]
     layer: str = "auto"
@@ -78,25 +76,15 @@ class Settings:
 
 @dataclass(eq=False)
 class Candidate:
-    """A way to forecast, with its forecasts of rows that it did not see.
+    """A way to forecast, with its forecasts of rows that it did not see."""
 
-    Attributes:
-        name: of the model; several candidates may have one, and the best of them stands for it.
-        forecasts: `(rows left out, p)`.
-        build: rows → the model fitted to them.
-        loss: what it was trained for; "mse" of ordinary forecasts.
-        trees: whether it forecasts no value beyond those it was fitted to.
-        detail: what else a record tells.
-        regrets: of its decisions on the rows left out.
-    """
-
-    name: str
-    forecasts: Tensor
-    build: Callable[[np.ndarray], Combination]
+    name: str  # of the model; the best of several candidates with one name stands for it
+    forecasts: Tensor  # `(rows left out, p)`
+    build: Callable[[np.ndarray], Combination]  # rows → the model fitted to them
     loss: str = "mse"
-    trees: bool = False
-    detail: Mapping[str, Any] = field(default_factory=dict)
-    regrets: np.ndarray = field(default_factory=lambda: np.empty(0))
+    trees: bool = False  # it forecasts no value beyond those it was fitted to
+    detail: Mapping[str, Any] = field(default_factory=dict)  # for the record
+    regrets: np.ndarray = field(default_factory=lambda: np.empty(0))  # of its decisions on the rows left out
 
     @property
     def mean(self) -> float:
@@ -105,32 +93,21 @@ class Candidate:
 
 @dataclass(eq=False)
 class CrossFit:
-    """The known rows in folds, and what was made of them so far.
-
-    Attributes:
-        task, solver: what is decided, and the exact solver to judge with.
-        data: all rows, labelled; their features, with the columns of a given forecast behind them.
-        known: the rows to learn from; the others are to test on.
-        features: how many columns are features.
-        forecasters: the candidates for ordinary forecasts.
-        groups: labels of all rows; rows of one label are never forecast from each other.
-        most: of the rows left out, how many are forecast and decided at most.
-        folder: where stages are kept, in a folder of their own for each run (see `key`), or `None`.
-    """
+    """The known rows in folds, and the stages so far."""
 
     task: DecisionTask
-    solver: Solver
-    data: DecisionDataset
-    known: np.ndarray
-    features: int
-    forecasters: list[Forecaster]
+    solver: Solver  # the exact one, which judges
+    data: DecisionDataset  # all rows, labelled; behind their features, the columns of a given forecast
+    known: np.ndarray  # the rows to learn from; the others are test rows
+    features: int  # the number of columns that are features
+    forecasters: list[Forecaster]  # candidates for ordinary forecasts
     settings: Settings
     progress: Progress
-    folder: Path | None = None
+    folder: Path | None = None  # of stages, one inside for each run (see `key`)
     cache: str | Path | None = None
-    groups: np.ndarray | None = None
+    groups: np.ndarray | None = None  # labels of all rows; rows of one label are never forecast from each other
     device: str | None = None
-    most: int = 10**9
+    most: int = 10**9  # rows left out that are forecast and decided
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -164,27 +141,27 @@ class CrossFit:
     def combination(
         self, parts: Mapping[str, nn.Module], weight: Tensor, offset: Tensor | None = None, errors: Tensor | None = None
     ) -> Combination:
-        """A model of these parts; those of weight zero are left out. Weights are `(parts,)` or `(parts, p)`."""
+        """A model of these parts without those of weight zero. Weights are `(parts,)` or `(parts, p)`."""
         weight = weight[:, None].expand(-1, self.costs) if weight.ndim == 1 else weight
         kept = {name: i for i, name in enumerate(parts) if bool(weight[i].any())}
-        own = {name: copy.deepcopy(parts[name]) for name in kept}
+        own = {name: parts[name] for name in kept}
         of = {"weight": weight[list(kept.values())], "offset": offset, "errors": errors}
         return Combination(own, self.features, self.costs, positive=self.positive, **of)
 
     def after(self, forecasts: Tensor) -> Tensor:
-        """Forecasts as they are used: positive, where costs are known to be."""
+        """Forecasts made positive, if costs are known to be."""
         with torch.no_grad():
             return self.combination({}, torch.zeros(0, self.costs)).after(forecasts)
 
     def cross_fit(self) -> None:
-        """The forecasts of all forecasters, each with the settings that the folds told."""
+        """The forecasts of all forecasters, each with the settings learned from the folds."""
         if self.has_forecast:
             self.crossed[YOURS] = self.held.features[:, self.features :]
         for place, forecaster in enumerate(self.forecasters):
             self.forecasters[place], self.crossed[forecaster.name] = self.cross(forecaster)
 
     def cross(self, forecaster: Forecaster) -> tuple[Forecaster, Tensor]:
-        """A forecaster with what it learned from the folds, and its forecasts of the rows left out."""
+        """A forecaster with the settings learned from the folds, and its forecasts of the rows left out."""
 
         def compute() -> dict[str, Any]:
             self.progress.pass_by(f"forecasts of rows left out by {forecaster.name}")
@@ -232,7 +209,7 @@ class CrossFit:
     # -- stages ---------------------------------------------------------------------------------------------------
 
     def stored(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What `compute` gives, computed once: from the folder, where it is there."""
+        """The result of `compute`; from the folder, if it is there."""
         if self.folder is None:
             return compute()
         path = self.folder / self.key / f"{hashed(name)}.stage"
@@ -245,7 +222,7 @@ class CrossFit:
 
     @cached_property
     def _config(self) -> dict[str, Any]:
-        """What must be the same for a stage to be taken from the folder."""
+        """The inputs of a stage, which must be equal for it to be taken from the folder."""
         return {
             "groups": None if self.groups is None else hashed(self.groups.tolist()),
             "settings": json.dumps(asdict(self.settings)),
@@ -262,7 +239,7 @@ def hashed(plain: Any) -> str:
 
 
 def forget(folder: Path, keys: Sequence[str], progress: Progress) -> None:
-    """Remove what runs of these keys left, and the folder itself once it is empty; tell where something else is left in it."""
+    """Remove the stages of runs with these keys, and the folder once it is empty; tell what else is left in it."""
     for key in keys:
         shutil.rmtree(folder / key, ignore_errors=True)
     with suppress(OSError):
@@ -273,11 +250,8 @@ def forget(folder: Path, keys: Sequence[str], progress: Progress) -> None:
         )
 
 
-# -- what candidates are judged by --------------------------------------------------------------------------------------
-
-
 class Progress:
-    """Lines on stderr: `tell` for one that stays, `pass_by` for one that the next line replaces."""
+    """Lines on stderr: one of `tell` stays, one of `pass_by` is replaced by the next."""
 
     def __init__(self, show: bool) -> None:
         self.show, self.begun, self.last = show, time.perf_counter(), time.perf_counter()
@@ -311,16 +285,15 @@ class Judge:
             self.best_relaxed = relaxed.solve(self.costs, data.instance).check().decision
 
     def regrets(self, predicted: Tensor) -> np.ndarray:
-        """`(rows, p)` → `(rows,)`, infinite where the predictions leave no decision; times weights of mean one, so that their
-        plain mean is the weighted one."""
+        """`(rows, p)` → `(rows,)`, infinite without a decision; times weights of mean one, for a weighted mean."""
         return self._of(self.solver, predicted, self.best, self.cache)
 
     def relaxed_regrets(self, predicted: Tensor) -> np.ndarray:
-        """The same on the relaxation, where that is another program."""
+        """The same on the relaxation, if that is another program."""
         return self.regrets(predicted) if self.same else self._of(self.relaxed, predicted, self.best_relaxed, None)
 
     def regrets_in(self, rows: np.ndarray, predicted: Tensor, solver: Solver) -> np.ndarray:
-        """The same of some rows, where another solver decides."""
+        """The same of some rows, by another solver."""
         return self._of(solver, predicted[rows], self.best[rows], None, rows)
 
     def _of(

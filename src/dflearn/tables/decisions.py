@@ -27,13 +27,13 @@ class Decisions:
     """Decisions for the rows of a table.
 
     Attributes:
-        columns: one row per instance: its id where it has one, the status, the objective with the predicted costs, a
-            column per variable; with true costs also the objective and the regret that the decision turned out to have.
+        columns: one row per instance: its id if it has one, the status, the objective with the predicted costs, a
+            column per variable; with true costs also the true objective and the regret of the decision.
         predicted: the predicted costs by name.
-        labels: what the rows are called in `frame`, and the name of that: the ids, or the index of a DataFrame.
+        labels: the name and the labels of the rows in `frame`: the ids, or the index of a DataFrame.
         solution: the solver's answer.
-        optima: with true costs, the objective of the best decision in hindsight, its constant left out, `(rows,)`.
-        notes: what is unusual in the features: cells that were filled, unknown, or far outside what was seen in training.
+        optima: with true costs, the objective of the best decision in hindsight without its constant, `(rows,)`.
+        notes: unusual cells of the features: filled, unknown, or far outside what was seen in training.
         offset: the constant of the objective, which the objectives in `columns` include.
 
     Examples:
@@ -63,7 +63,7 @@ class Decisions:
         write_table(path, self.columns)
 
     def as_dict(self) -> dict[str, Any]:
-        """How many decisions there are of each status, and, with true costs, what they turned out to be worth."""
+        """The number of decisions of each status, and, with true costs, their regret."""
         regret, ratio = None, None
         if self.optima is not None:
             regrets, total = np.array(self.columns["regret"]), float(np.nansum(np.abs(self.optima)))
@@ -96,14 +96,14 @@ def decide(
     """Decide for new rows of features, with a model that `train` made.
 
     Args:
-        model: the `model` of what `train` gives, or the file that it was saved to.
-        features, instances: columns by the names that they had in training, or one row as a dict of single values; an array has
-            them in that order; the path of a .csv or .parquet file.
-        costs: the true costs, where they are known by now, to tell the regret.
-        forecast: your own forecast of the costs, where the model was trained beside one and uses it.
+        model: the `model` of a `TrainResult`, or its file.
+        features, instances: columns with their names in training, or one row as a dict of single values; an array in that order;
+            the path of a .csv or .parquet file.
+        costs: the true costs, if they are known, for the regret.
+        forecast: your own forecast of the costs, for a model that uses one.
         id_column: the column that names the rows, by default that of training if a table has it.
-        partial: let rows without a decision be, with NaN, instead of an error that names the first.
-        solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
+        partial: NaN for rows without a decision, instead of an error that names the first.
+        solver: an exact solver of the same program in place of the model's, with several workers, say.
 
     Examples:
         >>> x, y = data.features.numpy(), data.costs.numpy()
@@ -180,7 +180,7 @@ def dataset_for(
     instances: TableLike | None = None,
     forecast: TableLike | None = None,
 ) -> DecisionDataset:
-    """The data that these tables hold for a model that `load` gave, without decisions."""
+    """The data in these tables for a loaded model, without decisions."""
     given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, instance = regressor.read(given)
     assert tables.costs is not None
@@ -189,7 +189,7 @@ def dataset_for(
 
 
 def with_forecast(features: np.ndarray, forecast: Table | None) -> np.ndarray:
-    """Features as numbers, and a forecast of the costs behind them, where there is one."""
+    """Features as numbers, and behind them a forecast of the costs, if there is one."""
     return features if forecast is None else np.column_stack([features, forecast.values])
 
 
@@ -208,12 +208,12 @@ def _hashes(data: DecisionDataset) -> list[bytes]:
 
 
 def packed(data: DecisionDataset) -> str:
-    """The hashes of all rows, in one text, which a model's file keeps, so that later tables tell seen rows from others."""
+    """The hashes of all rows in one text, for the model's file, so that later tables tell seen rows from others."""
     return b64encode(b"".join(sorted(_hashes(data)))).decode()
 
 
 def seen(data: DecisionDataset, known: str) -> tuple[np.ndarray, bool]:
-    """Which rows are among those that `packed` was given, bool `(rows,)`, and whether all of those are here."""
+    """Which rows are among those of `packed`, bool `(rows,)`, and whether all of those are here."""
     whole = b64decode(known)
     before = {whole[at : at + SIZE] for at in range(0, len(whole), SIZE)}
     own = _hashes(data)

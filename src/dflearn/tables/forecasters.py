@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -50,21 +51,16 @@ class Rows(NamedTuple):
 
 
 class Forecaster(ABC):
-    """Features → costs, fitted for a small error.
+    """Features → costs, fitted for a small error."""
 
-    Attributes:
-        name: of the model in results.
-        trees: whether it forecasts no value beyond those it was fitted to.
-    """
-
-    name: str
-    trees: bool = False
+    name: str  # of the model in results
+    trees: bool = False  # it forecasts no value beyond those it was fitted to
 
     @abstractmethod
     def fit(self, rows: Rows) -> nn.Module: ...
 
     def cross_fit(self, rows: Rows, folds: Sequence[Fold]) -> tuple[Self, Tensor]:
-        """Itself, with what it learned from the folds, and its forecasts `(rows, p)` of their own rows, fold after fold."""
+        """Itself, with settings learned from the folds, and its forecasts `(rows, p)` of their own rows, fold after fold."""
         with torch.no_grad():
             return self, torch.cat([self.fit(rows.of(fold.fit))(rows.x[fold.own]) for fold in folds])
 
@@ -133,10 +129,11 @@ class Boosting(Forecaster):
         levels = [None] * costs if self.level is None else np.broadcast_to(self.level, (costs,))
         kinds = [{} if level is None else {"loss": "quantile", "quantile": float(level)} for level in levels]
         counts, targets = None if rows.weights is None else rows.weights.numpy(), (rows.y / units_of(rows.y)).numpy().T
-        return [
-            HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
-            for kind, target in zip(kinds, targets, strict=True)
-        ]
+        with one_thread():
+            return [
+                HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
+                for kind, target in zip(kinds, targets, strict=True)
+            ]
 
     def fit(self, rows: Rows) -> nn.Module:
         return as_trees(self.models(rows), self._most(rows.y.shape[1]), units_of(rows.y))
@@ -150,7 +147,8 @@ class Boosting(Forecaster):
             own = rows.of(fold.own)
             counts = np.ones(len(own.x)) if own.weights is None else own.weights.numpy()
             for model, truth in zip(every, (own.y / units_of(part.y)).T.numpy(), strict=True):
-                curve = [float(counts @ np.square(found - truth)) for found in model.staged_predict(own.x.numpy())]
+                with one_thread():
+                    curve = [float(counts @ np.square(found - truth)) for found in model.staged_predict(own.x.numpy())]
                 errors += np.array(curve + curve[-1:] * (len(errors) - len(curve)))
         number = int(errors.argmin()) + 1
         kept = [as_trees(every, number, units_of(part.y)) for every, part in zip(models, parts, strict=True)]
@@ -158,24 +156,44 @@ class Boosting(Forecaster):
         return replace(self, number=number), found
 
 
+def one_thread() -> AbstractContextManager[Any]:
+    """One OpenMP thread: on small data, several wait for each other, on a busy machine sixty times as long as they work."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, "openmp")
+
+
 def as_trees(models: Sequence[Any], number: int, unit: Tensor) -> Trees:
-    """The first `number` trees of scikit-learn's models, one model per cost, as arrays; each cost is in its unit."""
-    trees = [(tree.nodes, j) for j, model in enumerate(models) for (tree,) in model._predictors[:number]]
-    sizes = [len(nodes) for nodes, _ in trees]
-    nodes, root = np.concatenate([nodes for nodes, _ in trees]), np.cumsum([0, *sizes[:-1]])
-    first, scale = np.repeat(root, sizes), np.repeat(unit.numpy()[[j for _, j in trees]], sizes)
-    leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
+    """The first `number` trees of scikit-learn's boosting models, one model per cost, as arrays; each cost is in its unit."""
+    names = {"leaf": "is_leaf", "feature": "feature_idx", "threshold": "num_threshold", "missing": "missing_go_to_left"}
+    names |= {name: name for name in ("left", "right", "value")}
+    found = []
+    for model, scale in zip(models, unit.numpy(), strict=True):
+        trees = [{name: tree.nodes[own] for name, own in names.items()} for (tree,) in model._predictors[:number]]
+        found.append([tree | {"value": tree["value"] * scale} for tree in trees])
+    return joined(found, np.array([float(np.ravel(one._baseline_prediction)[0]) for one in models]) * unit.numpy())
+
+
+def joined(trees: Sequence[Sequence[Mapping[str, np.ndarray]]], base: np.ndarray) -> Trees:
+    """The trees of each cost as arrays, all nodes one after another; a leaf is its own child."""
+    flat = [tree for each in trees for tree in each]
+    if not flat:
+        return Trees(len(base))
+    sizes = [len(tree["leaf"]) for tree in flat]
+    of = {name: np.concatenate([tree[name] for tree in flat]) for name in flat[0]}
+    root = np.cumsum([0, *sizes[:-1]])
+    first, leaf, own = np.repeat(root, sizes), of["leaf"].astype(bool), np.arange(sum(sizes))
     arrays = {
-        "root": root.reshape(len(models), -1),
-        "feature": np.where(leaf, 0, nodes["feature_idx"]),
-        "threshold": np.where(leaf, 0.0, np.minimum(nodes["num_threshold"], np.finfo(np.float64).max)),
-        "left": np.where(leaf, own, first + nodes["left"]),
-        "right": np.where(leaf, own, first + nodes["right"]),
-        "missing_left": nodes["missing_go_to_left"].astype(bool),
-        "value": np.where(leaf, nodes["value"] * scale, 0.0),
-        "base": np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models]) * unit.numpy(),
+        "root": root.reshape(len(base), -1),
+        "feature": np.where(leaf, 0, of["feature"]),
+        "threshold": np.where(leaf, 0.0, np.minimum(of["threshold"], np.finfo(np.float64).max)),
+        "left": np.where(leaf, own, first + of["left"]),
+        "right": np.where(leaf, own, first + of["right"]),
+        "missing_left": of["missing"].astype(bool),
+        "value": np.where(leaf, of["value"], 0.0),
+        "base": base,
     }
-    return Trees(len(models), {name: torch.tensor(array) for name, array in arrays.items()})
+    return Trees(len(base), {name: torch.tensor(array) for name, array in arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -239,14 +257,11 @@ def forecasters_of(given: Sequence[Any] | None, features: int, costs: int, seed:
     return found
 
 
-# -- modules: what `train` makes of them -------------------------------------------------------------------------------
+# -- modules -----------------------------------------------------------------------------------------------------------
 
 
-class Given(nn.Module):
-    """The forecast that comes with the features: the columns behind them."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
+class Given(nn.Identity):
+    """The forecast in the columns behind the features."""
 
 
 class Estimator(nn.Module):
@@ -288,10 +303,10 @@ class Combination(nn.Module):
 
     Args:
         parts: by name, the forecasts f_m: a linear map, `Trees`, `Given` or an `Estimator`.
-        features: how many columns are features; behind them stand those of a given forecast.
+        features: the number of columns that are features; behind them stand those of a given forecast.
         weight, offset: `(parts, p)` and `(p,)`; by default their mean.
         positive: the scale of the softplus that keeps predictions positive; 0: none.
-        errors: `(K, p)`, of a forecast that is decided with in K scenarios at once (`dflearn.tables.scenarios`), or none.
+        errors: `(K, p)` of K scenarios to decide in at once (`dflearn.tables.demand`), or none.
     """
 
     errors: Tensor
@@ -319,23 +334,22 @@ class Combination(nn.Module):
         self.after = Positive(positive).double() if positive else nn.Identity()
         self.register_buffer("errors", torch.zeros(0, costs, dtype=torch.float64) if errors is None else errors)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, known: dict[nn.Module, Tensor] | None = None) -> Tensor:
+        """known: collects the forecasts of parts for x, which combinations may share."""
         own, given = x[..., : self.features], x[..., self.features :]
-        found = self.offset.expand(*x.shape[:-1], -1)
+        found, known = self.offset.expand(*x.shape[:-1], -1), {} if known is None else known
         for weight, part in zip(self.weight, self.parts, strict=True):
-            found = found + weight * part(given if isinstance(part, Given) else own)
+            if part not in known:
+                known[part] = part(given if isinstance(part, Given) else own)
+            found = found + weight * known[part]
         return self.after(found)
 
     def plan(self) -> dict[str, Any]:
-        """What a file keeps beside the numbers."""
-        kinds = [[name, _kind(part)] for name, part in zip(self.names, self.parts, strict=True)]
-        return {
-            "parts": kinds,
-            "features": self.features,
-            "costs": self.costs,
-            "positive": self.positive,
-            "scenarios": len(self.errors),
-        }
+        """The rest of the model, for a file with its numbers."""
+        kinds = {nn.Sequential: "linear", Trees: "trees", Given: "given", Estimator: "estimator"}
+        parts = [[name, kinds[type(part)]] for name, part in zip(self.names, self.parts, strict=True)]
+        sizes = {"features": self.features, "costs": self.costs, "scenarios": len(self.errors)}
+        return {"parts": parts, **sizes, "positive": self.positive}
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], *, trust: bool = False) -> Combination:
@@ -344,28 +358,20 @@ class Combination(nn.Module):
         if not 0 <= (several := int(plan["scenarios"])) <= MOST_SCENARIOS:
             raise DataError(f"its model has {several} scenarios, and {MOST_SCENARIOS} are the most")
         errors = torch.zeros(several, p, dtype=torch.float64)
-        return cls(_built(plan["parts"], k, p, trust), k, p, positive=float(plan["positive"]), errors=errors)
+        makes: dict[str, Any] = {
+            "linear": lambda: nn.Sequential(Standardize(k), Linear(k, p).double()),
+            "trees": lambda: Trees(p),
+            "given": Given,
+            "estimator": lambda: Estimator(p, trust=trust),
+        }
+        unknown = [kind for _, kind in plan["parts"] if kind not in makes]
+        if unknown:
+            raise OptionError(f"its model has a part of the kind {unknown[0]!r}, and known are {', '.join(makes)}")
+        parts = {name: makes[kind]() for name, kind in plan["parts"]}
+        return cls(parts, k, p, positive=float(plan["positive"]), errors=errors)
 
     def check(self) -> None:
-        """An error where the trees that a file holds do not fit."""
+        """An error if the trees of a file do not fit."""
         for part in self.parts:
             if isinstance(part, Trees):
                 part.check(self.features)
-
-
-def _kind(part: nn.Module) -> str:
-    kinds = {nn.Sequential: "linear", Trees: "trees", Given: "given", Estimator: "estimator"}
-    return kinds[type(part)]
-
-
-def _built(parts: Sequence[Sequence[str]], k: int, p: int, trust: bool) -> dict[str, nn.Module]:
-    makes: dict[str, Any] = {
-        "linear": lambda: nn.Sequential(Standardize(k), Linear(k, p).double()),
-        "trees": lambda: Trees(p),
-        "given": Given,
-        "estimator": lambda: Estimator(p, trust=trust),
-    }
-    unknown = [kind for _, kind in parts if kind not in makes]
-    if unknown:
-        raise OptionError(f"its model has a part of the kind {unknown[0]!r}, and known are {', '.join(makes)}")
-    return {name: makes[kind]() for name, kind in parts}

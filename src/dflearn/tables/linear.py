@@ -71,10 +71,7 @@ def linear_fit(x: Tensor, y: Tensor, strength: Any = 0.0, weights: Tensor | None
 
 
 def strength_by_leaving_one_out(x: Tensor, y: Tensor, weights: Tensor | None = None, *, each: bool = False) -> Any:
-    """The strength among `STRENGTHS` that forecasts each row best from all others; each: one for each cost, `(p,)`.
-
-    Costs differ in how much the features tell about them, those with heavy tails most of all.
-    """
+    """The strength among `STRENGTHS` that forecasts each row best from all others; each: one for each cost, `(p,)`."""
     from sklearn.linear_model import RidgeCV
 
     share = torch.full((len(x),), 1 / len(x), dtype=torch.float64) if weights is None else weights / weights.sum()
@@ -101,21 +98,15 @@ def each_cost(x: Tensor, y: Tensor, weights: Tensor | None, makes: Sequence[Any]
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A forecast, ready to be trained on: its correction is the module that is trained.
-
-    Attributes:
-        name: of the forecast.
-        model: features → costs; the forecast with `module`, or `module` itself where there is no forecast.
-        train: rows to train on, with the features that `module` takes.
-        module: what is trained; untouched, it gives the forecast.
-        reach: the step of each weight that moves a forecast by about its own error: the unit of learning rates.
-    """
+    """A forecast, ready to be trained on: its correction is the module that is trained."""
 
     name: str
-    model: nn.Module
-    train: DecisionDataset
-    module: nn.Module
-    reach: float = 1.0
+    model: nn.Module  # features → costs: the forecast with `module`, or `module` itself
+    train: DecisionDataset  # training rows, with the features that `module` takes
+    module: nn.Module  # trained; untouched, it gives the forecast
+    reach: float = (
+        1.0  # the step of each weight that moves a forecast by about its own error: the unit of learning rates
+    )
 
     def rows(self, x: Tensor) -> Tensor:
         """Features → the features that `module` takes."""
@@ -132,7 +123,7 @@ def after_model(positive: bool, scale: float) -> nn.Module | None:
 
 
 def start_of(name: str, train: DecisionDataset, fit: LinearFit, after: nn.Module | None) -> Start:
-    """A linear forecast, to be corrected on these rows; errors are root mean squares, the cost's own unit where there are none."""
+    """A linear forecast, to be corrected on these rows in units of its root mean squared errors."""
     costs, k = fit.weight.shape
     forecasts = fit(train.features)
     truth = train.batch().require("costs").reshape(-1, costs)
@@ -146,10 +137,8 @@ def start_of(name: str, train: DecisionDataset, fit: LinearFit, after: nn.Module
 
 
 def ridge_start(train: DecisionDataset, after: nn.Module | None = None, *, each: bool = False) -> Start:
-    """Ridge of the strength that forecasts each row best from all others; one map for all costs, where they have features each.
-
-    each: a strength for each cost.
-    """
+    """Ridge of the strength that forecasts each row best from all others, one for each cost if `each`; one map for all costs if
+    they have features each."""
     x, y, weights = train.features, train.batch().require("costs"), train.weights
     if x.ndim == 3:  # a row for each cost
         weights = None if weights is None else weights.repeat_interleave(y.shape[1])
@@ -175,15 +164,6 @@ def corrected(start: Start) -> LinearFit:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-class Report(Callback):
-    """A line per epoch of `fit`, printed."""
-
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-        monitored = run.history.monitored
-        judged = "" if monitored is None else f", {monitored.replace('_', ' ')} {row[monitored]:.4g}"
-        print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")
-
-
 class Phases(Callback):
     """Averages weights over each phase, which ends after one of these epochs."""
 
@@ -206,8 +186,7 @@ def shortened(size: int) -> float:
 
 
 def epochs_for(rows: int, size: int = 0) -> int:
-    """As many as make for `STEPS` steps, or for fewer where the program is large. Counted, not timed, so that a busy machine
-    trains the same model."""
+    """Epochs for `STEPS` steps, or for fewer if the program is large: not timed, so that a busy machine trains the same model."""
     return max(EPOCHS, math.ceil(STEPS * shortened(size) * BATCH / rows))
 
 

@@ -37,38 +37,21 @@ LEARNED_SIGMA = 0.5  # of the draws that a loss is learned from, in units of mea
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """One method.
+    """One method, of losses and where it is known."""
 
-    Attributes:
-        name: what the estimator and `--loss` take.
-        title: what papers call it.
-        paper: author and year, with the arXiv number where the paper is new.
-        needs: of the data, costs and decisions; besides, a program (constraints to look at, not a function that decides)
-            or a pool of decisions.
-        solves: per instance and training step; 1/μ stands for one smoothed solve.
-        convex: whether the loss is convex in ŷ.
-        tune: the parameters, apart from those of training.
-        code: the line of code; in it `solver`, `program` and `data` are yours.
-        layer: the default one, of `LAYERS`; or `OWN`, or empty where there is none.
-        make: the loss, of these materials.
-        share: what μ is where it is "auto", as a share of the automatic one.
-        pyepo: its name in PyEPO, or nothing.
-        study: its name in studies.
-    """
-
-    name: str
-    title: str
-    paper: str
-    needs: tuple[Needs, ...]
-    solves: str
-    convex: bool
-    tune: str
-    code: str
-    layer: str
+    name: str  # for the estimator and `--loss`
+    title: str  # in papers
+    paper: str  # author and year; the arXiv number of a new one
+    needs: tuple[Needs, ...]  # costs and decisions of the data; a program with constraints, or a pool of decisions
+    solves: str  # per instance and training step
+    convex: bool  # in ŷ
+    tune: str  # parameters apart from those of training
+    code: str  # in which `solver`, `program` and `data` are yours
+    layer: str  # the default one, of `LAYERS`; `OWN`, or empty for none
     make: Callable[[Materials], Loss]
-    pyepo: str = ""
-    study: str = ""
-    share: float = 1.0
+    pyepo: str = ""  # its name in PyEPO
+    study: str = ""  # its name in studies
+    share: float = 1.0  # μ for "auto", as a share of the automatic one
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -95,27 +78,18 @@ def with_squares(loss: Loss, p: int, scale: Scale, weight: float = SQUARES) -> L
 
 @dataclass(frozen=True)
 class Materials:
-    """What losses are made of.
-
-    Args:
-        through: the layer, or one of `LAYERS`.
-        mu, sigma: in units of the costs, or "auto": those of `scale`, or a share of them (μ of "intopt", σ of "lodl").
-        step: of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer.
-        seed: of noise, and of the coins of a pool.
-        data: what is trained on, for the losses that learn from it or keep a pool.
-        share: of the automatic μ, where it is "auto".
-    """
+    """The ingredients of losses."""
 
     loss: str
-    through: str | Layer
+    through: str | Layer  # the layer, or one of `LAYERS`
     task: DecisionTask
     scale: Scale
-    mu: Amount = "auto"
+    mu: Amount = "auto"  # in units of the costs, as σ; "auto": of `scale`
     sigma: Amount = "auto"
-    step: Amount = "auto"
-    seed: int = 0
-    data: DecisionDataset | None = None
-    share: float = 1.0
+    step: Amount = "auto"  # of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer
+    seed: int = 0  # of noise, and of the coins of a pool
+    data: DecisionDataset | None = None  # training data, for losses that learn from it or keep a pool
+    share: float = 1.0  # of the automatic μ
 
     @property
     def options(self) -> dict[str, Any]:
@@ -147,7 +121,6 @@ class Materials:
 
     @property
     def layer(self) -> Any:
-        """The `Layer`, by its name."""
         if not isinstance(self.through, str):
             return self.through
         if self.through in ("exact", "relaxed"):
@@ -163,7 +136,6 @@ class Materials:
 
     @property
     def pool(self) -> Layer:
-        """It begins with the decisions of the data, or else empty."""
         from dflearn.solvers.wrappers import Pooled
 
         known = None if self.data is None else self.data.decisions
@@ -171,19 +143,13 @@ class Materials:
 
     @property
     def learned(self) -> Loss:
-        """Weights learned from the data, or else none."""
         if self.data is None:
             return losses.LODL.untaught(self.solver.objective.p)
         noise = LEARNED_SIGMA * self.scale.sigma if self.sigma == "auto" else self.sigma
         return losses.LODL.learn(self.data, self.solver, noise, generator=self.seed)
 
     @property
-    def margin(self) -> float:
-        return MARGIN * self.scale.objective * self.scale.decisions
-
-    @property
     def level(self) -> Any:
-        """The critical ratios of the program, or else the median."""
         from dflearn.tables.demand import critical_ratios
 
         ratios = None if self.task.program is None else critical_ratios(self.task.program)
@@ -326,7 +292,7 @@ METHODS = (
     ),
     MethodEntry(
         "lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
-        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, of.margin), study="LAVA",
+        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, MARGIN * of.scale.objective * of.scale.decisions), study="LAVA",
     ),
     MethodEntry(
         "pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", _ALL, "1 smoothed", False, "μ, β",
@@ -365,11 +331,9 @@ LAYERS = {
 
 
 def default_losses(task: DecisionTask, with_costs: bool = True) -> tuple[str, ...]:
-    """What "auto" stands for.
+    """The loss of "auto": SPO+ of the smoothed program with a little squared error (results/default says why).
 
-    SPO+ of the smoothed program with a little squared error (results/default says why). "task" where right-hand sides are
-    predicted, for which the others are not defined. SPO+ where a function decides and nothing can be smoothed. Without
-    costs, a Fenchel-Young loss, which needs decisions alone.
+    "task" if right-hand sides are predicted. SPO+ if a function decides. Without costs, a Fenchel-Young loss.
     """
     if not with_costs:
         return ("pfy",) if task.program is None else ("fenchel-young",)
@@ -379,20 +343,16 @@ def default_losses(task: DecisionTask, with_costs: bool = True) -> tuple[str, ..
 
 
 def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: Scale, **options: Any) -> Loss:
-    """The loss of that name through the layer of that name; objects pass through.
+    """The loss of that name, one of `LOSSES`, through the layer of that name, one of `LAYERS`; objects pass through.
 
-    Args:
-        loss: one of `LOSSES`. "quantile" is at the critical ratios of the program, or else at the median.
-        layer: one of `LAYERS`, or "auto": the one that suits the loss.
-        options: mu, sigma, step, seed and data of `Materials`.
+    "quantile" is at the critical ratios of the program, or else at the median. options: those of `Materials`.
     """
     if not isinstance(loss, str):
         return loss
-    predicts = task.program is not None and task.program.predicts_rows
     entry = next((entry for entry in METHODS if entry.name == loss), None)
     if entry is None:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
-    if predicts:
+    if task.program is not None and task.program.predicts_rows:
         check_rows([loss])
     if entry.layer == OWN_SOLVER and layer not in ("auto", "relaxed", "exact"):
         raise OptionError(
@@ -416,7 +376,7 @@ def check_choices(losses: Sequence[str], layer: str) -> None:
 
 
 def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...]:
-    """What `train` trains with: those asked for, or the default; an error where one is not defined for this program."""
+    """The losses of `train`: those given, or the default; an error if one is not defined for this program."""
     if losses is None:
         settled = program.predicts_rows or program.recourse is not None
         return ("task", "quantile") if settled else ("smoothed-spo+", "sce")
@@ -426,7 +386,6 @@ def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...
 
 
 def check_rows(losses: Sequence[str]) -> None:
-    """An error where right-hand sides are predicted, for which most losses are not defined."""
     wrong = [loss for loss in losses if loss not in WITH_PREDICTED_ROWS]
     if wrong:
         raise OptionError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,14 +21,18 @@ from dflearn.losses import Quantile
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.program import Instance
+from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.tables import saving
-from dflearn.tables.demand import LEVELS, critical_ratios
-from dflearn.tables.linear import Report, Start, after_model, beats, best_of, ridge_start
+from dflearn.tables.columns import Encoding
+from dflearn.tables.demand import LEVELS, Scenarios, critical_ratios
+from dflearn.tables.forecasters import Combination
+from dflearn.tables.linear import Start, after_model, beats, best_of, ridge_start
 from dflearn.tables.methods import WITHOUT_SOLVES, Amount, default_losses, make_loss
 from dflearn.tables.table_model import (
-    TableModel,
+    Decider,
     _check_sample_weight,
+    as_frame,
     beside_decisions,
     check_array,
     check_is_fitted,
@@ -38,13 +43,13 @@ from dflearn.tables.table_model import (
     minus_regret,
     validate_data,
 )
-from dflearn.tables.tables import is_table
+from dflearn.tables.tables import MixedTable, TableLike, Tables, id_column_in, is_table
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 from dflearn.training.validation import Validation
 
 
-class DecisionFocusedRegressor(TableModel):
+class DecisionFocusedRegressor(Decider):
     """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
 
         regressor = DecisionFocusedRegressor(problem).fit(X, y)
@@ -52,29 +57,23 @@ class DecisionFocusedRegressor(TableModel):
         regressor.decide(X)     # decisions: optimal for the predicted costs, feasible for the true program
 
     X has one row of features per instance, `(n_samples, k)`, or one per predicted cost, `(n_samples, p, k)`; y are the
-    true costs `(n_samples, p)`. Scale the features, with `standardize` or a `StandardScaler` in a `Pipeline`; the scale of
-    the costs is taken care of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
+    true costs `(n_samples, p)`. Scale the features, with a `StandardScaler` in a `Pipeline`; the scale of the costs is taken care
+    of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
 
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
-            program is solved by the fastest exact solver that its structure allows; `solver_` says which.
+            program is solved by the fastest exact solver for its structure, `solver_`.
         loss: "auto" (default), which is "smoothed-spo+mse", or where that is not defined another one
-            (`dflearn.tables.methods.default_losses`); "spo+", "sce", "fenchel-young", "pfy", "mse", any other name that
-            `dfl methods` lists with what it needs, or a `Loss`; or several of these, which are trained with in turn. Without y,
-            one that needs no costs: "fenchel-young", "pfy", "cave".
-        layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
+            (`dflearn.tables.methods.default_losses`); any name that `dfl methods` lists with what it needs, or a `Loss`; or
+            several of these, for phases in turn. Without y, a loss that needs no costs: "fenchel-young", "pfy", "cave".
+        layer: what the loss solves in training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
             or "auto": "relaxed" for "spo+", "perturbed" for "pfy", otherwise "smoothed".
-        model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
-            or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
-            "mlp" are one map that all costs share.
+        model: "linear"; "mlp", with the widths of its layers in `hidden`; or a module, which is copied, and whose output is
+            taken as it is. With features per cost, "linear" and "mlp" are one map that all costs share.
         start: "ridge": ridge regression, its strength chosen by leave-one-out errors; `lr` is then how far a step moves forecasts
-            in units of their error, features are standardized, and the model is "linear". With features per cost all costs share
-            one ridge regression, as they share the model. "zero": small random weights, which Adam moves by `lr` a step; a
-            module of yours begins as it is. "auto" (default): "ridge" where y is given and the model is "linear", or "shared";
-            ridge regression cannot be the beginning of a net, nor of a model that has only seen decisions.
-        standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
-        positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
-            after the model, or after ridge regression: see `dflearn.models.Positive`.
+            in units of their error, features are standardized, and the model is "linear". "zero": small random weights, which
+            Adam moves by `lr` a step; a module of yours begins as it is. "auto" (default): "ridge" for a linear model with y.
+        positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|.
         mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|, and a tenth of it for
             "smoothed-spo+" and "smoothed-spo+mse", three tenths for "sce-own".
         sigma: noise of "perturbed"; "auto" is mean |y|.
@@ -83,21 +82,18 @@ class DecisionFocusedRegressor(TableModel):
         validation_fraction: share of the instances held out. The epoch whose decisions have the least regret on them,
             on the LP relaxation, is kept; but ridge regression, unless it is beaten by more than one standard error (not where
             right-hand sides are predicted, for which a mean is no plan). 0 trains on all of them and keeps the last epoch.
-        refit: whether to train once more, on all instances, for as many epochs as were kept; if the start was, it is
-            what ridge regression of all instances gives. Not with validation data of their own.
-        early_stopping: how many epochs without improvement end the training; `None`: never.
+        refit: whether to train once more, on all instances, for as many epochs as were kept. Not with validation data.
+        early_stopping: the number of epochs without improvement that ends the training; `None`: never.
         cache: folder that remembers the exact solves behind labels and scores, across fits and runs.
-        device: where it is trained, "cuda", say (docs/how-to/gpu.md); what is fitted lies on the CPU.
+        device: where it is trained, "cuda", say (docs/how-to/gpu.md); the fitted model lies on the CPU.
         random_state: seed of initial weights, held-out part, order of the instances and noise.
-        verbose: print a line per epoch.
 
     Attributes:
-        model_: the trained module, features → costs, in float64.
-        loss_, solver_: the loss it was trained with, of several the last, and the exact solver that decides.
+        model_, loss_, solver_: the trained module, features → costs, in float64; the (last) loss; the exact solver that decides.
         scale_: the `Scale` of the training data.
         history_, epoch_: the `History` of the training that chose the epoch, and that epoch; 0: the start was kept.
         held_out_: the rows of X that were held out for validation, int64.
-        record_: what `save` was given to keep, after `load`.
+        record_: what `save` was given to keep, after `load`; of a model of `train`, its encoding of features and its names.
 
     Examples:
         >>> regressor = dfl.DecisionFocusedRegressor(problem, epochs=3).fit(data.features, data.costs)
@@ -105,7 +101,11 @@ class DecisionFocusedRegressor(TableModel):
         ((2, 12), (2, 12))
     """
 
+    model_: nn.Module
+    solver_: Solver
     held_out_: np.ndarray
+    record_: dict[str, Any]
+    _shape: tuple[int, ...]
 
     def __init__(
         self,
@@ -116,7 +116,6 @@ class DecisionFocusedRegressor(TableModel):
         model: str | nn.Module = "linear",
         hidden: Sequence[int] = (64,),
         start: str = "auto",
-        standardize: bool = False,
         positive: bool = False,
         mu: Amount = "auto",
         sigma: Amount = "auto",
@@ -130,7 +129,6 @@ class DecisionFocusedRegressor(TableModel):
         cache: str | Path | None = None,
         device: str | None = None,
         random_state: Any = 0,
-        verbose: bool = False,
     ) -> None:
         self.problem = problem
         self.loss = loss
@@ -138,7 +136,6 @@ class DecisionFocusedRegressor(TableModel):
         self.model = model
         self.hidden = hidden
         self.start = start
-        self.standardize = standardize
         self.positive = positive
         self.mu = mu
         self.sigma = sigma
@@ -152,7 +149,6 @@ class DecisionFocusedRegressor(TableModel):
         self.cache = cache
         self.device = device
         self.random_state = random_state
-        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -171,13 +167,11 @@ class DecisionFocusedRegressor(TableModel):
         instance: Instance | None = None,
         validation: Any = None,
     ) -> Self:
-        """Train on features X and costs y `(n_samples, p)`, or on decisions alone where the loss needs no costs.
+        """Train on features X and costs y `(n_samples, p)`, or on decisions alone if the loss needs no costs.
 
         Args:
-            sample_weight: how much each instance counts in training and in what chooses the epoch, `(n_samples,)`; those
-                of weight zero are left out.
-            decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Who fits several times to
-                the same data, in a grid search, say, computes them once and passes them.
+            sample_weight: the weight of each instance in training and validation, `(n_samples,)`; weight zero leaves it out.
+            decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Compute them once for several fits.
             instance: what differs from instance to instance, each field `(n_samples, …)`.
             validation: what chooses the epoch, in place of `validation_fraction` of the instances at random: data (X, y) or
                 (X, y, instance); a scikit-learn splitter such as `TimeSeriesSplit()`, whose last split is taken; or the rows
@@ -203,42 +197,36 @@ class DecisionFocusedRegressor(TableModel):
         names = self._named(task, y is not None)
         solves = any("decisions" in one.needs if isinstance(one, Loss) else one not in WITHOUT_SOLVES for one in names)
         if solves and data.decisions is None:
-            data = label(data, task.solver, cache=self.cache, progress=self.verbose)
+            data = label(data, task.solver, cache=self.cache, progress=False)
         self.scale_, self.solver_ = Scale.of(task.objective, data), task.solver
         losses = self._losses(names, task, seed, data)
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)
-        judged_by_regret = checked is not None and checked.costs is not None
-        if checked is not None and judged_by_regret and task.relaxed is not task.solver:
-            checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
+        regret = checked is not None and checked.costs is not None
+        if checked is not None and regret and task.relaxed is not task.solver:
+            checked = checked.without_decisions()  # the relaxation judges, and its optimal decisions are others
         found = []
-        for turns in self._levels(losses, task, judged_by_regret):
-            start = self._start(train, task, seed)
-            watched: dict[str, Any] = {"callbacks": [Report()] if self.verbose else []}
+        for turns in self._levels(losses, task, regret):
+            start, watched = self._start(train, task, seed), dict[str, Any]()
             if checked is not None:
-                watched |= {"validation": start.on(checked), "early_stopping": self.early_stopping, "keep": "best"}
-                watched |= {"problem": task.relaxed} if judged_by_regret else {}
+                watched = {"validation": start.on(checked), "early_stopping": self.early_stopping, "keep": "best"}
+                watched |= {"problem": task.relaxed} if regret else {}
             found.append((self._fit(start, turns, seed, epochs=self.epochs, **watched), turns, start))
         self.history_, losses, start = min(found, key=lambda one: best_of(one[0]))
         best = self.history_.best
         self.epoch_ = len(self.history_.rows) if best is None else int(best["epoch"])
         incumbent = start.name == "ridge" and (task.program is None or not task.program.predicts_rows)
-        if checked is not None and judged_by_regret and incumbent and self.epoch_:
+        if checked is not None and regret and incumbent and self.epoch_:
             untrained = self._start(train, task, seed)
             judge = Validation(start.on(checked), losses[-1], task.relaxed)
             if not beats(judge, start.module, untrained.module):
                 start, self.epoch_ = untrained, 0
-        if self.refit and len(self.held_out_):
-            start = self._again(losses, data, task, seed)
+        if self.refit and len(self.held_out_):  # on all the data, each loss for the epochs that were kept
+            start = self._start(data, task, seed)
+            phases = [row.get("phase", 1) for row in self.history_.rows[: self.epoch_]]
+            for number, loss in enumerate(losses, 1):
+                self._fit(start, loss, seed, epochs=phases.count(number))
         self.model_, self.loss_ = start.model, losses[-1]
         return self
-
-    def _again(self, losses: list[Loss], data: DecisionDataset, task: DecisionTask, seed: int) -> Start:
-        """Training on all the data as the epoch that was kept was trained: each loss for as many epochs."""
-        start = self._start(data, task, seed)
-        phases = [row.get("phase", 1) for row in self.history_.rows[: self.epoch_]]
-        for number, loss in enumerate(losses, 1):
-            self._fit(start, loss, seed, epochs=phases.count(number))
-        return start
 
     def _fit(self, start: Start, loss: Loss | list[Loss], seed: int, **watched: Any) -> History:
         """Adam on the module of a start, which is then on the CPU."""
@@ -248,15 +236,15 @@ class DecisionFocusedRegressor(TableModel):
         return history
 
     def _named(self, task: DecisionTask, with_costs: bool = True) -> Sequence[str | Loss]:
-        """The losses that are trained with in turn, by name or as they are."""
+        """The losses of the phases, by name or as they are."""
         if isinstance(self.loss, str) and self.loss == "auto":
             return default_losses(task, with_costs)
         return [self.loss] if isinstance(self.loss, str | Loss) else list(self.loss)
 
-    def _levels(self, losses: list[Loss], task: DecisionTask, judged_by_regret: bool) -> list[list[Loss]]:
-        """The losses; or, where no critical ratio tells the quantile, one for each level, to choose among."""
+    def _levels(self, losses: list[Loss], task: DecisionTask, regret: bool) -> list[list[Loss]]:
+        """The losses; or, if no critical ratio tells the quantile, one for each level, to choose among."""
         known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
-        return [losses] if known or not judged_by_regret else [[Quantile(level)] for level in LEVELS]
+        return [losses] if known or not regret else [[Quantile(level)] for level in LEVELS]
 
     def _losses(
         self, names: Sequence[str | Loss], task: DecisionTask, seed: int = 0, data: DecisionDataset | None = None
@@ -273,7 +261,7 @@ class DecisionFocusedRegressor(TableModel):
     def _fill(
         self, shape: tuple[int, ...], one_dimensional: bool, with_instances: bool, scale: Scale, history: History
     ) -> DecisionTask:
-        """Be fitted, but for the solver and the model; what is decided."""
+        """Be fitted, but for the solver and the model; the task."""
         self._shape, self._one_dimensional, self._with_instances = shape, one_dimensional, with_instances
         self.n_features_in_, self.scale_, self.history_ = shape[0], scale, history
         task = self._task(None)
@@ -281,11 +269,10 @@ class DecisionFocusedRegressor(TableModel):
         return task
 
     def _start(self, train: DecisionDataset, task: DecisionTask, seed: int) -> Start:
-        """What is trained, and from where."""
+        """The model to train, and its first weights."""
         if self.start not in ("auto", "zero", "ridge"):
             raise OptionError(f"start is 'auto', 'zero' or 'ridge'; got {self.start!r}")
-        per_cost = self._shape[:-1] == (task.objective.p,)
-        fits = (self.model == "linear" and len(self._shape) == 1) or (self.model in ("linear", "shared") and per_cost)
+        fits = self.model == "linear" and self._shape[:-1] in ((), (task.objective.p,))
         if self.start == "ridge" and not fits:
             raise OptionError(
                 "start='ridge' needs model='linear' and features (n_samples, k), or (n_samples, p, k): pass start='zero'"
@@ -293,11 +280,11 @@ class DecisionFocusedRegressor(TableModel):
         if self.start == "ridge" or (self.start == "auto" and fits and train.costs is not None):
             return ridge_start(train, after_model(self.positive, self.scale_.costs))
         zero = self.get_params(deep=False) | {"start": "zero"}
-        model = saving.build(zero, self._shape, task.objective.p, self.scale_.costs, seed, train)
+        model = saving.build(zero, self._shape, task.objective.p, self.scale_.costs, seed)
         return Start("zero", model, train, model)
 
     def _task(self, p: int | None) -> DecisionTask:
-        """What is decided, when there are p costs (unknown without y)."""
+        """What is decided, for p costs (unknown without y)."""
         if self.problem is None:
             raise OptionError(
                 "nothing says what is decided: pass a Problem, a Program or a Solver, as in "
@@ -321,23 +308,21 @@ class DecisionFocusedRegressor(TableModel):
         if decisions is not None:
             decisions = check_array(decisions, dtype=np.float64, input_name="decisions")
         costs, optimal = (None if array is None else torch.tensor(array) for array in (y, decisions))
-        return DecisionDataset(
-            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64), weights=weights
-        )
+        instance = None if instance is None else instance.to(torch.float64)
+        return DecisionDataset(torch.tensor(X), costs, optimal, instance, weights=weights)
 
     def _divide(
         self, data: DecisionDataset, rows: np.ndarray, seed: int, validation: Any, task: DecisionTask
     ) -> tuple[DecisionDataset, DecisionDataset | None]:
-        """What to train on, and what chooses the epoch; `rows` are those of X that the data hold."""
+        """Training and validation data; `rows` are those of X that the data hold."""
         self.held_out_ = np.arange(0)
         if isinstance(validation, tuple):
             X, y, *more = validation
             check_same_index(X, y)
             X = np.ascontiguousarray(validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
             costs = np.asarray(self._in_order(y), np.float64).reshape(len(X), -1)
-            return data, label(
-                self._data(X, costs, None, *(more or [None])), task.solver, cache=self.cache, progress=False
-            )
+            held = self._data(X, costs, None, *(more or [None]))
+            return data, label(held, task.solver, cache=self.cache, progress=False)
         every = np.arange(len(data))
         if validation is None:
             if not 0 <= self.validation_fraction < 1:
@@ -363,8 +348,7 @@ class DecisionFocusedRegressor(TableModel):
         training, or these columns encoded as numbers.
         """
         check_is_fitted(self, "model_")
-        program = self.solver_.program
-        if self.encoding is None or program is None or not is_table(X):
+        if not self._takes_tables or not is_table(X):
             return self._costs(X)
         features = self.read({"features": X})[0].features
         return self._framed(cost_columns(self.cost_names, self._costs(features)), features)
@@ -386,15 +370,14 @@ class DecisionFocusedRegressor(TableModel):
         `train` made answers a table of features (and one of instances) with a DataFrame of the predicted costs and the
         decisions by name, and warns of unusual cells. `dflearn.decide` tells more: statuses, objectives, regret.
         """
-        program = self.solver_.program
-        if self.encoding is None or program is None or not is_table(X) or isinstance(instance, Instance):
+        if not self._takes_tables or not is_table(X) or isinstance(instance, Instance):
             return self._solve(self._costs(X), instance).numpy()
         tables, sides = self.read({"features": X, "instances": instance})
-        costs = self._costs(tables.features)
+        costs, program = self._costs(tables.features), self.solver_.program
+        assert program is not None
         decisions = self.decider().solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
         columns = beside_decisions(cost_columns(self.cost_names, costs))
-        columns |= decision_columns(program, decisions, columns)
-        return self._framed(columns, tables.features)
+        return self._framed(columns | decision_columns(program, decisions, columns), tables.features)
 
     def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
@@ -419,8 +402,78 @@ class DecisionFocusedRegressor(TableModel):
         decided = self._solve(self._costs(X), instance)
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
         if data.decisions is None:
-            data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
+            data = label(data, self.solver_, cache=self.cache, progress=False)
         return minus_regret(self.solver_, data, decided, 1.0 if data.weights is None else data.weights)
+
+    # -- tables, for a model that `train` made --------------------------------------------------------------------
+
+    def decider(self, solver: Solver | None = None) -> Solver:
+        """The solver for predictions of this model: the exact one, for several scenarios at once if the model has any."""
+        solver, model = self.solver_ if solver is None else solver, self.model_
+        return Scenarios(solver, model.errors) if isinstance(model, Combination) and len(model.errors) else solver
+
+    @property
+    def cost_names(self) -> Sequence[str] | None:
+        """The names of the costs: of the program, or else of the table that the model was trained on."""
+        program = self.solver_.program
+        return None if program is None else program.cost_names or vars(self).get("record_", {}).get("costs")
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The encoding of tables of features; `None` if the model was not made of tables."""
+        held = vars(self).get("record_", {}).get("encoding")
+        return None if held is None else Encoding.from_dict(held)
+
+    def learned_encoding(self) -> Encoding:
+        """The same; an error if there is none."""
+        if (encoding := self.encoding) is None:
+            raise DataError(
+                "the model was not made by dfl train, so nothing tells the names of its features: use it in Python, with arrays"
+            )
+        return encoding
+
+    @property
+    def _takes_tables(self) -> bool:
+        return self.solver_.program is not None and self.encoding is not None
+
+    def _encoded(self, X: Any) -> Any:
+        """A table of features as numbers, with warnings of unusual cells; X itself if it is no table, or the model knows none."""
+        if (encoding := self.encoding) is None:
+            return X
+        width = None if is_table(X) else np.shape(X)[1:]
+        if width is not None and (width == self._shape or width != (len(encoding.inputs),)):
+            return X
+        table = MixedTable.of(X, "X", names=encoding.inputs)
+        for remark in encoding.remarks(table):
+            warnings.warn(remark, stacklevel=4)
+        return encoding(table)
+
+    def _framed(self, columns: dict[str, np.ndarray], features: MixedTable) -> Any:
+        """A DataFrame with the rows of a table."""
+        return as_frame(columns, None if features.ids is None else self.record_["id"], features.ids or features.index)
+
+    def read(
+        self, given: Mapping[str, TableLike | None], id_column: str | None = None
+    ) -> tuple[Tables, Instance | None]:
+        """Tables with their columns in the order of training, and their instances; an error if they do not suit the model."""
+        encoding, program, record = self.learned_encoding(), self.solver_.program, self.record_
+        assert program is not None
+        if "instances" in given and record["instances"] and given["instances"] is None:
+            names = ", ".join(record["instances"])
+            raise DataError(f"the model was trained with instances (columns {names}): add such a table")
+        if not record["instances"] and given.get("instances") is not None:
+            raise DataError("the model was trained without instances: leave it out, or train with it")
+        if record["forecast"] and given.get("forecast") is None:
+            raise DataError(
+                "the model builds on your own forecast of the costs: add such a table, decide(…, forecast=…)"
+            )
+        if not record["forecast"]:
+            given = {**given, "forecast": None}
+        wanted = {"features": encoding.inputs, "costs": self.cost_names, "instances": list(record["instances"])}
+        wanted["forecast"] = record["forecast"] or None
+        id_column = id_column or id_column_in(given.values(), record["id"])
+        tables = Tables.of(given, id_column, wanted, "the {} in training")
+        return tables, tables.instance(program)
 
     # -- files ----------------------------------------------------------------------------------------------------
 

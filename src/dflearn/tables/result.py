@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from textwrap import wrap
@@ -38,23 +38,22 @@ class TrainResult:
     """The models that `train` made, and how they did. Printed, it is the table that compares them, and a verdict.
 
     Attributes:
-        models: the trained models: ordinary forecasts first ("your forecast", "ridge", "huber", "boosting", "blend"), then
-            decision-focused ones ("stack", the linear models by their losses, "focused boosting").
+        models: ordinary forecasts first ("your forecast", "ridge", "huber", "boosting", "blend"), then decision-focused ones
+            ("stack", the linear models by their losses, "focused boosting").
         baseline: the ordinary model that decision-focused ones have to beat.
-        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the rows to
-            choose by (see `dflearn.tables.choice.choose`).
-        compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
-            best decision-focused one on the validation rows.
-        validation: how each model did on the validation rows: forecasts of rows that were left out when it was fitted.
-        tested: how each did on the rows to test on, after "average costs", which ignores the features.
-        difference: `compared` − `baseline` on the rows to test on, row by row.
-        parts: the rows to train on, those of them that were left out once (the validation rows), and those to test on; by their numbers in the tables, or in time where `ordered` names a column.
-        data: all rows, labelled, with encoded features.
-        row_names: what each row is called: its id, or its place in the table.
-        encoding: what turns a table of features into numbers, or `None` where they are numbers as they are.
-        notes: what else is worth knowing about the data and the models.
+        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the
+            validation rows (see `dflearn.tables.choice.choose`).
+        compared: the model that `difference` compares with the baseline: the chosen one, or else the best decision-focused one
+            on the validation rows.
+        validation, tested: how each model did on the validation rows, forecast by models that left them out, and on the test rows,
+            there with "average costs", which ignores the features.
+        difference: `compared` − `baseline` on the test rows, row by row.
+        parts: the rows for training, those of them that were left out in turn for validation, and the test rows; by their numbers
+            in the tables, or in time if `ordered` names a column.
+        data, encoding: all rows, labelled, with encoded features; the map from a table of features to these.
+        row_names: the id of each row, or its place in the table.
+        notes, seconds: remarks about the data and the models; the time it took.
         record: settings, steps taken and figures, as the model's file keeps them.
-        seconds: how long it took.
         final: the chosen model trained again on all rows, with `refit=True`.
 
     Examples:
@@ -87,7 +86,7 @@ class TrainResult:
 
     @property
     def rows(self) -> tuple[int, int, int]:
-        """How many rows there were to train on, how many of them to choose by, and how many to test on."""
+        """The numbers of training, validation and test rows."""
         train, choose, test = map(len, self.parts)
         return train, choose, test
 
@@ -118,7 +117,7 @@ class TrainResult:
 
     def __str__(self) -> str:
         """How the models did on the rows to test on, the verdict, and the notes."""
-        trained_on, chosen_by, tested_on = self.rows
+        trained_on, validated, tested_on = self.rows
         marks = {self.baseline: " (baseline)", self.chosen: " (kept)"}
         rows = [
             [name + marks.get(name, ""), *(_cell(judged.metrics[one].value, form) for one, (_, form) in WORDS.items())]
@@ -126,12 +125,12 @@ class TrainResult:
         ]
         head = ["on the test rows", *("\n".join(wrap(words, 10)) for words, _ in WORDS.values())]
         table = tabulate(rows, head, disable_numparse=True, colalign=["left", *["right"] * len(WORDS)])
-        between = {words: (vars(self.difference).get(metric), form) for metric, (words, form) in WORDS.items()}
-        differences = [(words, _between(found, form)) for words, (found, form) in between.items() if found is not None]
+        between = [(words, vars(self.difference).get(metric), form) for metric, (words, form) in WORDS.items()]
+        differences = [(words, _between(found, form)) for words, found, form in between if found is not None]
         width = max(len(words) for words, _ in differences)
         again = f"{self.chosen} was then trained again on all {trained_on + tested_on} rows."
         lines = [
-            f"{trained_on + tested_on} rows: {trained_on} for training ({chosen_by} left out in turn, for validation), {tested_on} for testing",
+            f"{trained_on + tested_on} rows: {trained_on} for training ({validated} left out in turn, for validation), {tested_on} for testing",
             f"\n{table}\n",
             f"{self.compared} − {self.baseline}, {self.difference.confidence:.0%} intervals:",
             *(f"  {words:{width}}  {found}" for words, found in differences),
@@ -161,10 +160,8 @@ class TrainResult:
             said.append(
                 f"On the test rows, {best} did best: mean regret {regrets[best]:.4g}, against {regrets[self.chosen]:.4g} for {self.chosen}."
             )
-        if (
-            not (kept.regrets <= kept.roundoff).all()
-            and not kept.absolute_regret < self.tested[AVERAGE].absolute_regret
-        ):
+        perfect = (kept.regrets <= kept.roundoff).all()
+        if not perfect and not kept.absolute_regret < self.tested[AVERAGE].absolute_regret:
             said.append(
                 "On the test rows it does not beat average costs: the features tell too little, or are too many for "
                 "so few rows. Differences between the models mean little then."
@@ -176,11 +173,11 @@ class TrainResult:
 
 @dataclass(frozen=True, eq=False)
 class RollingResult:
-    """What `train_rolling` found. Printed, it is a line for each fold, one for all together, and a verdict.
+    """The results of `train_rolling`. Printed, it is a line for each fold, one for all together, and a verdict.
 
     Attributes:
-        folds: what `train` found in each fold, in order of time.
-        tested: "average costs", "the baseline" and "the kept model", those of each fold, on the rows of all folds together.
+        folds: the result of each fold, in order of time.
+        tested: "average costs", "the baseline" and "the kept model" of each fold, on the test rows of all folds together.
         difference: the kept model − the baseline on these rows.
     """
 
@@ -265,20 +262,13 @@ THOUSAND = 1000.0  # rows to count by where nothing tells how many a year has
 
 
 class Saving(NamedTuple):
-    """What a model saves against another on the test rows, in the unit of the objective; negative where it costs more.
-
-    Attributes:
-        model, against: the two models.
-        difference: their paired regrets, model − against.
-        share: of the other's regret that is saved; NaN where it has none.
-        rows: how many `in_all` counts: those of a year, or 1,000.
-    """
+    """The savings of a model against another one on the test rows, in the unit of the objective; negative if it costs more."""
 
     model: str
     against: str
-    difference: Comparison
-    share: float
-    rows: float
+    difference: Comparison  # of their paired regrets, model − against
+    share: float  # of the other's regret that is saved; NaN if it has none
+    rows: float  # that `in_all` counts: those of a year, or 1,000
 
     @property
     def per_row(self) -> Estimate:
@@ -292,24 +282,22 @@ class Saving(NamedTuple):
         return Estimate(*(self.rows * number for number in self.per_row))
 
     def as_dict(self) -> dict[str, Any]:
-        names = ("wins", "ties", "losses", "confidence", "beyond_chance")
+        held = {
+            name: getattr(self.difference, name) for name in ("wins", "ties", "losses", "confidence", "beyond_chance")
+        }
         share = None if np.isnan(self.share) else self.share
-        held = {"model": self.model, "against": self.against, "rows": self.rows, "share": share}
-        held |= plain({"per_row": self.per_row, "in_all": self.in_all})
-        return held | {name: getattr(self.difference, name) for name in names}
+        held |= {"model": self.model, "against": self.against, "rows": self.rows, "share": share}
+        return held | plain({"per_row": self.per_row, "in_all": self.in_all})
 
 
 def saving(result: TrainResult, model: str, against: str, rows: float = THOUSAND) -> Saving:
-    """What `model` saves against another one, by the names that they have in `result.tested`."""
+    """The savings of `model` against another one, by their names in `result.tested`."""
     found, lost = compare(result.tested[model], result.tested[against]), result.tested[against].absolute_regret
     return Saving(model, against, found, -found.absolute_regret.value / lost if lost > 0 else np.nan, rows)
 
 
 def savings(result: TrainResult, rows: float = THOUSAND) -> list[Saving]:
-    """What the chosen model saves against the ordinary one, and against average costs.
-
-    Where the ordinary model itself was chosen, the first is what the best of the others would have saved against it.
-    """
+    """The savings of the compared model against the baseline, and of the chosen model against average costs."""
     mine = result.chosen if result.chosen != result.baseline else result.compared
     return [saving(result, mine, result.baseline, rows), saving(result, result.chosen, AVERAGE, rows)]
 
@@ -329,52 +317,3 @@ def rows_per_year(result: TrainResult, given: float | None = None) -> float | No
     if len(seconds) < 2 or span <= 0 or (np.diff(seconds) < 0).any():
         return None
     return float((len(seconds) - 1) * YEAR / span)
-
-
-# -- influence of features ---------------------------------------------------------------------------------------------
-
-
-ROWS = 500  # of the features, at most, that are looked at
-LINEAR = 1e-9  # relative to the predictions: how far a linear model's lie from the middle of two rows
-
-
-class Influence(NamedTuple):
-    """How much each of k features matters to each of p predicted costs, in units of the costs.
-
-    Attributes:
-        change: mean |change of the cost| when the feature's values are dealt out anew among the rows, `(k, p)`.
-        slope: change of the cost for one standard deviation more of the feature, `(k, p)`; `None` where the model is not
-            linear, so that there is no such number.
-    """
-
-    change: np.ndarray
-    slope: np.ndarray | None
-
-
-def influence(
-    predict: Callable[[np.ndarray], np.ndarray],
-    features: np.ndarray,
-    seed: int = 0,
-    groups: Sequence[Sequence[int]] | None = None,
-) -> Influence:
-    """Measured on at most 500 rows of these features `(count, k)`, drawn by the seed.
-
-    Args:
-        predict: features `(count, k)` → costs `(count, p)`.
-        groups: columns that make one feature together, as those of a category do; by default each is one by itself. Where
-            a group holds several, there are no slopes.
-    """
-    groups = [[k] for k in range(features.shape[1])] if groups is None else groups
-    rng = np.random.default_rng(seed)
-    x = features[rng.permutation(len(features))[:ROWS]]
-    before = predict(x)
-    change = np.empty((len(groups), before.shape[1]))
-    for i, group in enumerate(groups):
-        other = x.copy()
-        other[:, group] = x[rng.permutation(len(x))][:, group]
-        change[i] = np.abs(predict(other) - before).mean(0)
-    bend = predict((x + x[::-1]) / 2) - (before + before[::-1]) / 2  # zero between the rows of a linear model
-    if any(len(group) > 1 for group in groups) or np.abs(bend).max() > LINEAR * max(np.abs(before).max(), 1e-300):
-        return Influence(change, None)
-    steps = np.diag(np.where(np.ptp(x, axis=0) > 0, x.std(0), 0.0))[[group[0] for group in groups]]
-    return Influence(change, np.concatenate([predict(x[:1] + step) - before[:1] for step in steps]))

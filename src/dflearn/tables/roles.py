@@ -1,4 +1,4 @@
-"""Columns of a table of features that are no features: labels of groups, and weights of rows."""
+"""Columns of a table of features that are no features, labels of groups and weights of rows; and the order of rows in time."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.program.names import closest
-from dflearn.tables.cells import ISO, UnreadableError, missing, numbers, text_of, time_form, times, usual_offset
+from dflearn.tables.cells import ISO, UnreadableError, missing, numbers, text_of, time_form, times
 from dflearn.tables.tables import MixedTable, Table, objects
+
+AS_IS = "as-is"
+UNTOLD = (
+    "nothing in the table of features tells the time of a row, so the rows count as in order of time as they stand; pass "
+    "ordered='COLUMN' to sort them"
+)
 
 
 class Roles(NamedTuple):
-    """A table of features, and what was set aside from it.
-
-    Attributes:
-        features: the table without those columns.
-        groups: a label for each row, or `None`: see `parts_of`.
-        weights: float64 `(rows,)`, not negative, or `None`.
-        aside: the columns that were taken out.
-    """
+    """A table of features, without the columns `aside` of groups and weights."""
 
     features: MixedTable
-    groups: list[str] | None
-    weights: np.ndarray | None
+    groups: list[str] | None  # a label for each row: see `parts_of`
+    weights: np.ndarray | None  # float64 `(rows,)`, not negative
     aside: tuple[str, ...]
 
     def take(self, rows: np.ndarray) -> Roles:
@@ -44,26 +43,28 @@ class Roles(NamedTuple):
         groups: str | Sequence[Any] | np.ndarray | None = None,
         weights: str | Sequence[float] | np.ndarray | Table | None = None,
     ) -> Roles:
-        """Groups and weights are each the name of a column of the features, or one entry per row.
-
-        Weights may also be a table of one column. Its rows, and those of a Series of pandas, are matched as those of other
-        tables are.
-        """
-        given = features
+        """Groups and weights are each the name of a column of the features, one entry per row, a Series, or a table of one
+        column, whose rows are matched as those of other tables."""
+        given, labels, counts = features, None, None
         aside = tuple(dict.fromkeys(name for name in (groups, weights) if isinstance(name, str)))
         for name in aside:
             features = features.without(name, "groups" if name is groups else "weights")
-        labels = None
         if groups is not None:
             source, name, cells = _column(given, groups, "groups")
             _check_full(source, name, cells, "each row needs the label of its group")
             labels = [text_of(cell) for cell in cells]
-        return cls(features, labels, None if weights is None else _weights(given, weights), aside)
+        if weights is not None:
+            source, name, _ = _column(given, weights, "weights")
+            counts = source.numbers()[name]
+            if (bad := np.flatnonzero(counts < 0)).size:
+                raise DataError(f"{source.cell(bad[0], name)} holds {counts[bad[0]]:g}, and no weight is negative")
+            if not counts.any():
+                raise DataError(f"{source.path}, column {name!r}: all weights are zero, so that no row counts")
+        return cls(features, labels, counts, aside)
 
 
 def _column(table: MixedTable, what: Any, called: str) -> tuple[MixedTable, str, np.ndarray]:
-    """A column that is told by its name, as a table, as a Series of pandas, or by its cells: its table, rows in order, its name,
-    and its cells."""
+    """The table of a column, with its rows in order, its name and its cells."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(what, pandas.Series):
         what = MixedTable.of(what.to_frame(called), called)
@@ -84,42 +85,23 @@ def _column(table: MixedTable, what: Any, called: str) -> tuple[MixedTable, str,
 
 
 def _check_full(table: MixedTable, name: str, cells: np.ndarray, why: str, text: bool = True) -> None:
-    empty = np.flatnonzero(missing(cells, text))
-    if empty.size:
+    if (empty := np.flatnonzero(missing(cells, text))).size:
         raise DataError(f"{table.cell(empty[0], name)} is empty: {why}")
-
-
-def _weights(table: MixedTable, weights: Any) -> np.ndarray:
-    source, name, _ = _column(table, weights, "weights")
-    found = source.numbers()[name]
-    bad = np.flatnonzero(found < 0)
-    if bad.size:
-        raise DataError(f"{source.cell(bad[0], name)} holds {found[bad[0]]:g}, and no weight is negative")
-    if not found.any():
-        raise DataError(f"{source.path}, column {name!r}: all weights are zero, so that no row counts")
-    return found
 
 
 # -- order in time -----------------------------------------------------------------------------------------------------
 
 
-AS_IS = "as-is"
-UNTOLD = (
-    "nothing in the table of features tells the time of a row, so the rows count as in order of time as they stand; pass "
-    "ordered='COLUMN' to sort them"
-)
-
-
 def order_in_time(
     features: MixedTable, ordered: bool | str, id_column: str | None = None, costs: MixedTable | None = None
 ) -> tuple[np.ndarray | None, list[str]]:
-    """The order of the rows, int64 `(rows,)`, or `None` where they stay as they are; and what a user should know.
+    """The order of the rows, int64 `(rows,)`, or `None` if they stay as they are; and remarks for users.
 
     Args:
         ordered: the name of a column of times or numbers, which sorts the rows; or `True`, if the rows are in order of time: an
-            error where ids, an index or columns that hold times say otherwise. "as-is" is the same without a look at them.
-        id_column: what the column of ids is called.
-        costs: the table of costs, whose ids or index count where the features have none.
+            error where ids, an index or columns of times say otherwise. "as-is" is the same unchecked.
+        id_column: the name of the column of ids.
+        costs: the table of costs, whose ids or index count if the features have none.
     """
     if ordered is False or ordered == AS_IS:
         return None, []
@@ -133,8 +115,7 @@ def order_in_time(
     except ValueError as error:
         raise DataError(f"{rows.path}: the rows are named by times, but a name {error}{remedy}") from error
     if found is not None:
-        later = _first_back(found)
-        if later is None:
+        if (later := _first_back(found)) is None:
             return None, []
         how = "sort the frames by time, with sort_index(), say" if rows.ids is None else f"pass ordered={id_column!r}"
         called = f" (index {labels[later]!s})" if rows.ids is None else ""
@@ -166,15 +147,14 @@ def _first_back(moments: np.ndarray) -> int | None:
 
 
 def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
-    """Cells as datetime64[us] `(rows,)`, NaT where they are empty; `None` where they hold no times.
+    """Cells as datetime64[us] `(rows,)`, NaT where empty; `None` if they hold no times.
 
-    dated: whether digits alone, 20240131, are a date too. A `ValueError` where times can be read in two ways.
+    dated: whether digits alone, 20240131, are a date too. A `ValueError` if times can be read in two ways.
     """
     if cells.dtype.kind == "M":
-        return times(cells, ISO)
-    if any(type(cell).__name__ == "Period" for cell in cells):  # those of pandas begin at a time
-        cells = objects([cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells])
-    held = cells[~missing(cells)] if cells.dtype.kind == "O" else cells[:0]
+        return times(cells, ISO)[0]
+    cells = objects([cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells])
+    held = cells[~missing(cells)]
     if not all(isinstance(cell, str | date | np.datetime64) for cell in held) or not len(held):
         return None
     texts = [cell.strip() for cell in held if isinstance(cell, str)]
@@ -182,11 +162,11 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
     if digits and (not dated or not all(len(text) == 8 and text[:2] in ("19", "20") for text in digits)):
         return None
     form = time_form(texts) if texts else ISO
-    return None if form is None else times(cells, form, usual_offset(cells, form))
+    return None if form is None else times(cells, form)[0]
 
 
 def _keys(table: MixedTable, name: str, id_column: str | None) -> np.ndarray:
-    """What sorts the rows: the times or numbers of a column, `(rows,)`."""
+    """The times or numbers of the column that sorts the rows, `(rows,)`."""
     by_id = name == id_column and table.ids is not None
     if not by_id and name not in table.columns:
         raise DataError(f"{table.path} has no column {name!r} to sort the rows by{closest(name, table.names)}")

@@ -16,7 +16,7 @@ import json
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from operator import attrgetter
@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
 from dflearn.files import replacing
@@ -48,8 +47,6 @@ PACKAGES = ("dflearn", "torch", "numpy", "scipy", "highspy")
 
 
 class Saved(NamedTuple):
-    """What a file holds."""
-
     metadata: dict[str, Any]
     weights: dict[str, Tensor]
     program: Program
@@ -58,10 +55,7 @@ class Saved(NamedTuple):
 def write(
     path: str | os.PathLike[str], metadata: Mapping[str, Any], weights: Mapping[str, Tensor], program: Program
 ) -> None:
-    """Write one file, whole or not at all; the same content gives the same bytes.
-
-    `metadata` holds what JSON can hold; format, version, package versions and the program's fingerprint are added.
-    """
+    """Write one file, whole or not at all; the same content gives the same bytes. `metadata` is plain JSON values."""
     save = _safetensors().torch.save
     try:
         check_weights(weights)
@@ -85,7 +79,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
-    """Read what `write` wrote. A file that is foreign, damaged, cut short or of a newer version is refused."""
+    """Read a file of `write`. One that is foreign, damaged, cut short or of a newer version is refused."""
     safetensors = _safetensors()
     with open(path, "rb") as file:
         try:
@@ -171,13 +165,6 @@ def _solvers(program: Program | None) -> dict[str, Solver]:
     return {} if program is None else {"recognized": DecisionTask.of(program).solver, "HiGHS": HiGHS(program)}
 
 
-def _answers(solver: Solver) -> tuple[str, str | None]:
-    """What the answers of a solver depend on."""
-    return solver.identity, None if solver.program is None else solver.program.fingerprint
-
-
-# -- programs -------------------------------------------------------------------------------------------------------
-
 _PARTS = ("A", "G", "S", "B", "H")
 _MATRICES = (*_PARTS, "Q", "Q.factor")
 _VECTORS = ("b", "h", "lower", "upper", "d", "integer")
@@ -238,7 +225,8 @@ def save(
     regressor: DecisionFocusedRegressor, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None
 ) -> None:
     program, decides = regressor._task(None).program, regressor.solver_
-    names = [name for name, one in _solvers(program).items() if _answers(one) == _answers(decides)]
+    of = lambda solver: (solver.identity, None if solver.program is None else solver.program.fingerprint)  # noqa: E731
+    names = [name for name, one in _solvers(program).items() if of(one) == of(decides)]
     if program is None or not names:
         raise DataError(
             f"{decides!r} cannot be saved, and decisions depend on it: fit with a Problem or a Program, "
@@ -294,7 +282,7 @@ def _filled(empty: Regressor, metadata: dict[str, Any], weights: dict[str, Tenso
 
 
 def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) -> nn.Module:
-    """The model with its weights. One that would be larger than the weights in the file is refused before it takes memory."""
+    """The model with its weights. One that is larger than the weights in the file is refused before it takes memory."""
     if len(empty.hidden) > len(weights):
         raise DataError(f"it names {len(empty.hidden)} hidden layers, and has {len(weights)} weights")
     parameters = empty.get_params(deep=False)
@@ -319,41 +307,26 @@ def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) 
 # -- modules: by name, or of a user's own by their import path, since a model file holds no code -------------------------
 
 
-def build(
-    of: Mapping[str, Any], shape: tuple[int, ...], p: int, scale: float, seed: int, data: DecisionDataset | None = None
-) -> nn.Module:
-    """The untrained model in float64 of an estimator with these parameters, features → p costs, in units of `scale`.
-
-    Features have this shape, and are standardized as those of `data` are.
-    """
-    k, after = shape[-1], cast(nn.Module | None, Positive(scale) if of["positive"] else None)
+def build(of: Mapping[str, Any], shape: tuple[int, ...], p: int, scale: float, seed: int) -> nn.Module:
+    """The untrained model in float64 of an estimator with these parameters, for features of this shape: → p costs, in units of
+    `scale`."""
+    k, model, after = shape[-1], of["model"], cast(nn.Module | None, Positive(scale) if of["positive"] else None)
     if of["start"] != "zero":
         if len(shape) == 2:  # one map that all costs share
             p, after = 1, nn.Sequential(after or nn.Identity(), nn.Flatten(-2))
         forecast = nn.Sequential(Standardize(k), Linear(k, p).double())
         return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), after=after))
-    model = of["model"]
-    parts = [
-        copy.deepcopy(model) if isinstance(model, nn.Module) else _named(model, of["hidden"], shape, p, scale, seed)
-    ]
-    if of["standardize"]:
-        known = (None, None) if data is None else (data.features, data.weights)
-        parts.insert(0, Standardize(k, *known))
-    if after is not None:
-        parts.append(after)
-    return (nn.Sequential(*parts) if len(parts) > 1 else parts[0]).double()
+    built = copy.deepcopy(model) if isinstance(model, nn.Module) else _named(model, of["hidden"], shape, p, scale, seed)
+    return (built if after is None else nn.Sequential(built, after)).double()
 
 
 def _named(model: str, hidden: Sequence[int], shape: tuple[int, ...], p: int, scale: float, seed: int) -> nn.Module:
-    """The model of that name."""
     per_cost, k = len(shape) == 2, shape[-1]
-    if model not in ("linear", "shared", "mlp"):
-        raise OptionError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {model!r}")
-    if len(shape) > 2 or (per_cost and shape[0] != p) or (model == "shared" and not per_cost):
-        wanted = f"(n_samples, {p}, k)" if per_cost or model == "shared" else "(n_samples, k)"
-        raise ShapeError(
-            f"model={model!r} wants features of shape {wanted}; got (n_samples, {', '.join(map(str, shape))})"
-        )
+    if model not in ("linear", "mlp"):
+        raise OptionError(f"model is 'linear', 'mlp' or a torch module; got {model!r}")
+    if len(shape) > 2 or (per_cost and shape[0] != p):
+        wanted, came = f"(n_samples, {p}, k)" if per_cost else "(n_samples, k)", ", ".join(map(str, shape))
+        raise ShapeError(f"model={model!r} wants features of shape {wanted}; got (n_samples, {came})")
     outputs = 1 if per_cost else p
     net = MLP(k, outputs, hidden=hidden, seed=seed) if model == "mlp" else Linear(k, outputs, seed=seed)
     return Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale)
@@ -382,34 +355,23 @@ class Imported(nn.Module):
             raise OptionError(
                 f"the arguments of {path} are to be kept in a file, as JSON holds them: {error}"
             ) from error
-        built = _imported(path)(**arguments)
-        if not isinstance(built, nn.Module):
+        name, colon, rest = path.partition(":")
+        if not (name and colon and rest):
+            raise OptionError(f"a module is imported by 'package.module:name', got {path!r}")
+        try:
+            made: Any = attrgetter(rest)(importlib.import_module(name))
+        except (ImportError, AttributeError) as error:
+            raise OptionError(
+                f"{path!r} cannot be imported here ({error}): install what it is in, or add its folder to PYTHONPATH"
+            ) from error
+        if not callable(made):
+            raise OptionError(f"{path!r} is a {type(made).__name__}, and something to call is wanted")
+        if not isinstance(built := made(**arguments), nn.Module):
             raise OptionError(f"{path} gives a {type(built).__name__}, and a torch module is wanted")
         self.path, self.arguments, self.module = path, plain, built
 
     def forward(self, x: Tensor) -> Tensor:
         return self.module(x)
-
-    def extra_repr(self) -> str:
-        return self.path
-
-
-def _imported(path: str) -> Callable[..., Any]:
-    name, colon, rest = path.partition(":")
-    if not (name and colon and rest):
-        raise OptionError(f"a module is imported by 'package.module:name', got {path!r}")
-    try:
-        made: Any = attrgetter(rest)(importlib.import_module(name))
-    except (ImportError, AttributeError) as error:
-        raise OptionError(
-            f"{path!r} cannot be imported here ({error}): install what it is in, or add its folder to PYTHONPATH"
-        ) from error
-    if not callable(made):
-        raise OptionError(f"{path!r} is a {type(made).__name__}, and something to call is wanted")
-    return made
-
-
-# -- in a file ------------------------------------------------------------------------------------------------------
 
 
 def as_saved(module: nn.Module) -> dict[str, Any]:
@@ -420,7 +382,7 @@ def as_saved(module: nn.Module) -> dict[str, Any]:
         return {"import": module.path, "arguments": module.arguments}
     raise DataError(
         f"model is a {type(module).__name__}, and a file holds names and numbers only: build it by its import path, "
-        "model=dflearn.tables.Imported('package.module:Class', …its arguments…), or use model='linear', 'shared' or 'mlp', or "
+        "model=dflearn.tables.Imported('package.module:Class', …its arguments…), or use model='linear' or 'mlp', or "
         "keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
     )
 

@@ -65,14 +65,11 @@ class SPOTree(Decider):
     Args:
         problem: what is decided: a `Problem`, `Program`, an exact `Solver`, or a function from costs to a decision. All
             instances share its constraints. A solver's own `value` must be linear in the costs, as obj is.
-        max_depth: splits between the root and a leaf at most; 0 is one leaf.
-        min_samples_leaf: instances in a leaf at least.
-        max_thresholds: how many values of a feature are tried in a node: all midpoints, or, where there are more, as many
-            at equal numbers of instances.
+        max_depth, min_samples_leaf: splits between the root and a leaf at most, 0 is one leaf; instances in a leaf at least.
+        max_thresholds: values of a feature that are tried in a node: all midpoints, or as many at equal numbers of instances.
 
     Attributes:
-        tree_: the root `Node`.
-        solver_: the exact solver that decides.
+        tree_, solver_: the root `Node`, and the exact solver that decides.
 
     Examples:
         >>> from dflearn.tables import SPOTree
@@ -159,7 +156,7 @@ class SPOTree(Decider):
         return [Node(mean, w, float(value), int(count)) for mean, w, value, count in parts]
 
     def _splits(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Who goes left `(splits, rows)`, by which feature and threshold, `(splits,)` each."""
+        """The rows that go left `(splits, rows)`, by feature and threshold, `(splits,)` each."""
         found: list[tuple[np.ndarray, int, float]] = []
         for j, column in enumerate(X.T):
             ordered = np.sort(column)

@@ -28,7 +28,7 @@ from dflearn.models import Trees
 from dflearn.program import Program
 from dflearn.solvers.task import DecisionTask
 from dflearn.tables.cross_fitting import thinned
-from dflearn.tables.forecasters import PER_LEAF
+from dflearn.tables.forecasters import PER_LEAF, joined
 from dflearn.tables.linear import units_of
 
 SMOOTHING = 0.1  # μ, relative to that at which errors move a decision by its own size
@@ -91,14 +91,9 @@ class Numbers(NamedTuple):
 def learn(
     forecasts: Tensor, first: Tensor, truth: Tensor, objective: Objective, groups: np.ndarray, *, offsets: bool
 ) -> Numbers:
-    """The numbers that minimize the loss and its pull.
+    """The numbers that minimize the loss and its pull, for forecasts of rows left out `(forecasts, rows, p)`.
 
-    Args:
-        forecasts: of rows that they did not see, `(forecasts, rows, p)`.
-        first: the weights of the ordinary stack, `(forecasts,)`.
-        truth: the costs of these rows.
-        groups: of each cost; one number each.
-        offsets: whether there are offsets too.
+    first: the weights of the ordinary stack, `(forecasts,)`. groups: of each cost; each has numbers of its own.
     """
     from scipy.optimize import minimize
 
@@ -143,10 +138,7 @@ def crossed(
     *,
     offsets: bool,
 ) -> tuple[Tensor, Numbers]:
-    """Forecasts of each window's rows by numbers learned from the other windows, and the numbers learned from all.
-
-    windows: rows of the forecasts, by their places.
-    """
+    """Forecasts of each window's rows by numbers learned from the other windows, and the numbers learned from all."""
     truth, found = data.batch().require("costs"), torch.empty_like(forecasts[0])
     every = np.arange(len(truth))
     for own in windows:
@@ -169,10 +161,8 @@ ROUNDS, DEPTH, SHRINK, STEP_TREES = 20, 3, 0.5, (1.0, 0.5, 0.25)
 def on_gradient(
     x: Tensor, forecasts: Tensor, loss: Callable[[Tensor], tuple[float, Tensor]], rounds: int = ROUNDS, seed: int = 0
 ) -> Trees:
-    """Trees that correct forecasts `(rows, p)`, one for all costs in each round: the gradient of the loss, cost by cost, is fitted
-    by one tree, and a step along it is as long as a parabola through the slope at both ends says; it ends where nothing is gained.
-
-    loss: forecasts → the mean loss and its gradient.
+    """Trees that correct forecasts `(rows, p)`: in each round, one tree of all costs is fitted to the gradient of the loss, with a
+    step by the parabola through the slopes at both ends; it ends when nothing is gained. loss: forecasts → mean and gradient.
     """
     from sklearn.tree import DecisionTreeRegressor
 
@@ -202,21 +192,12 @@ def on_gradient(
 
 def as_sum(trees: Sequence[tuple[Any, Tensor]], costs: int) -> Trees:
     """The sum of scikit-learn's trees of several outputs, each times a scale `(costs,)`, as arrays: a tree for each output."""
-    arrays: dict[str, list[np.ndarray]] = {name: [] for name in Trees.KINDS}
-    first = 0
+    found: list[list[dict[str, np.ndarray]]] = [[] for _ in range(costs)]
     for model, scale in trees:
         nodes = model.tree_
-        own, leaf = np.arange(nodes.node_count), nodes.children_left < 0
-        shift = first + np.repeat(np.arange(costs) * len(own), len(own))
-        many = lambda array: np.tile(array, costs)  # noqa: E731
-        arrays["root"].append(first + (np.arange(costs) * len(own))[:, None])
-        arrays["feature"].append(many(np.where(leaf, 0, nodes.feature)))
-        arrays["threshold"].append(many(np.where(leaf, 0.0, nodes.threshold)))
-        arrays["left"].append(many(np.where(leaf, own, nodes.children_left)) + shift)
-        arrays["right"].append(many(np.where(leaf, own, nodes.children_right)) + shift)
-        arrays["missing_left"].append(np.zeros(costs * len(own), bool))
-        arrays["value"].append((np.where(leaf[:, None], nodes.value[:, :, 0], 0.0) * scale.numpy()).T.reshape(-1))
-        first += costs * len(own)
-    del arrays["base"]  # zero
-    joined = {name: np.concatenate(parts, -1) for name, parts in arrays.items() if parts}
-    return Trees(costs, {name: torch.tensor(array) for name, array in joined.items()})
+        leaf = nodes.children_left < 0
+        of = {"leaf": leaf, "feature": nodes.feature, "threshold": nodes.threshold, "missing": np.zeros_like(leaf)}
+        of |= {"left": nodes.children_left, "right": nodes.children_right}
+        for j, own in enumerate(found):
+            own.append(of | {"value": nodes.value[:, j, 0] * scale[j].item()})
+    return joined(found, np.zeros(costs))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,18 +19,12 @@ from dflearn.tables.cells import is_missing, number_of
 
 
 class Read(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        names, columns: of text, where the file is .csv.
-        places: what each row is called.
-        categories: the columns that a .parquet file declares to be categories: dictionaries, or what pandas says of them.
-    """
+    """The columns of a file: text, if it is .csv."""
 
     names: list[str]
     columns: list[list[Any]]
-    places: list[str]
-    categories: frozenset[str] = frozenset()
+    places: list[str]  # of the rows
+    categories: frozenset[str] = frozenset()  # columns that a .parquet file declares as such
 
 
 def read_columns(path: Path) -> Read:
@@ -128,9 +121,8 @@ def read_cost_map(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     toll,ship_a,2
     """
     path = Path(path)
-    rows = _from_json(path) if path.suffix == ".json" else _from_table(path)
     found: dict[str, dict[str, float]] = {}
-    for place, cost, variable, factor in rows:
+    for place, cost, variable, factor in _mapped(path):
         where = f"{path}, {place}"
         for name, cell in (("cost", cost), ("variable", variable)):
             if is_missing(cell):
@@ -146,29 +138,24 @@ def read_cost_map(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _from_table(path: Path) -> list[tuple[str, Any, Any, Any]]:
+def _mapped(path: Path) -> Iterable[tuple[str, Any, Any, Any]]:
+    """Place, cost, variable and factor of each row."""
+    if path.suffix == ".json":
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path} cannot be read as JSON: {error}") from error
+        if not isinstance(held, Mapping) or not all(isinstance(factors, Mapping) for factors in held.values()):
+            raise DataError(f'{path} should hold {{"cost": {{"variable": factor, …}}, …}}')
+        return [(repr(cost), cost, one, factor) for cost, factors in held.items() for one, factor in factors.items()]
     names, columns, places, _ = read_columns(path)
-    held = dict(zip(names, columns, strict=True))
-    unknown = [name for name in names if name not in COLUMNS]
-    lacking = [name for name in COLUMNS[:2] if name not in held]
+    of = dict(zip(names, columns, strict=True))
+    unknown, lacking = [name for name in names if name not in COLUMNS], [one for one in COLUMNS[:2] if one not in of]
     if unknown or lacking:
         wrong = f"lacks {lacking[0]!r}" if lacking else f"has {unknown[0]!r}"
         hint = closest(lacking[0], unknown) if lacking and unknown else ""
         raise DataError(f"{path} {wrong}: its columns are cost, variable and, if it is not 1, factor{hint}")
-    factors = held.get("factor", [None] * len(places))
-    return list(zip(places, held["cost"], held["variable"], factors, strict=True))
-
-
-def _from_json(path: Path) -> list[tuple[str, Any, Any, Any]]:
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(held, Mapping) or not all(isinstance(factors, Mapping) for factors in held.values()):
-        raise DataError(f'{path} should hold {{"cost": {{"variable": factor, …}}, …}}')
-    return [
-        (repr(cost), cost, variable, factor) for cost, factors in held.items() for variable, factor in factors.items()
-    ]
+    return zip(places, of["cost"], of["variable"], of.get("factor", [None] * len(places)), strict=True)
 
 
 # -- predicted costs ----------------------------------------------------------------------------------------------------
@@ -186,11 +173,9 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         elif path.suffix == ".csv":
             lines = path.read_text().splitlines()
             names = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # numpy only warns about an empty file
-                costs = np.loadtxt(lines if _are_numbers(names) else lines[1:], delimiter=",", ndmin=2)
-            if not costs.size:
+            if not (rows := lines if _are_numbers(names) else lines[1:]):
                 raise DataError("it has no rows")
+            costs = np.loadtxt(rows, delimiter=",", ndmin=2)
             if names[0] == "id":
                 ids, costs = costs[:, 0], costs[:, 1:]
         else:

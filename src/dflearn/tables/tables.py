@@ -15,11 +15,7 @@ from dflearn.errors import DataError
 from dflearn.program.columns import read_instance
 from dflearn.program.names import Columns, check_unique, closest, matched
 from dflearn.tables.cells import UnreadableError, has_point, numbers as read_numbers
-from dflearn.tables.table_files import (
-    check_writable as check_writable,
-    read_columns,
-    write_table as write_table,
-)
+from dflearn.tables.table_files import check_writable as check_writable, read_columns, write_table as write_table
 
 if TYPE_CHECKING:  # tables are read and checked before torch is loaded
     from torch import Tensor
@@ -29,37 +25,25 @@ if TYPE_CHECKING:  # tables are read and checked before torch is loaded
 
 @dataclass(frozen=True, eq=False)
 class MixedTable:
-    """Columns as they come, one row per instance: numbers, text, booleans, times, with gaps. An `Encoding` reads them.
+    """Columns as they come, one row per instance: numbers, text, booleans, times, with gaps. An `Encoding` reads them."""
 
-    Attributes:
-        path: the file, or what else messages call the table.
-        columns: by name, each `(rows,)`: an array of numbers, booleans or times, or of text and other objects.
-        places: what each row is called: "line 7" of a CSV file, "row 6" elsewhere.
-        ids: the text of the id column in each row, each once; `None` where there is no such column.
-        index: the labels of a DataFrame's rows; `None` of other tables.
-        categories: the columns that are categories by declaration, whatever they hold.
-    """
-
-    path: Path | str
-    columns: dict[str, np.ndarray]
-    places: tuple[str, ...]
-    ids: tuple[str, ...] | None = None
-    index: tuple[Any, ...] | None = None
-    categories: frozenset[str] = frozenset()
+    path: Path | str  # the file, or another name for messages
+    columns: dict[str, np.ndarray]  # each `(rows,)`: numbers, booleans, times, or text and other objects
+    places: tuple[str, ...]  # of the rows: "line 7" of a CSV file, "row 6" elsewhere
+    ids: tuple[str, ...] | None = None  # unique texts of the id column, if there is one
+    index: tuple[Any, ...] | None = None  # the labels of a DataFrame's rows
+    categories: frozenset[str] = frozenset()  # columns that are declared as categories
 
     @classmethod
     def of(
         cls, what: TableLike, called: str, *, id_column: str | None = None, names: Sequence[str] | None = None
     ) -> MixedTable:
-        """A table as it is, or one of what people have.
-
-        That is columns by name (a DataFrame, a dict), one row by name (a dict or Series of single values), a list of such rows,
-        an array `(rows, columns)`, or the path of a .csv or .parquet file.
+        """A table of columns by name (a DataFrame, a dict), of one row by name, a list of such rows, an array, or a file.
 
         Args:
-            called: what messages call it.
+            called: its name in messages.
             id_column: the column that names the rows.
-            names: what the columns of an array are called; by default 0, 1, ….
+            names: of the columns of an array; by default 0, 1, ….
         """
         if isinstance(what, MixedTable):
             return what
@@ -75,7 +59,7 @@ class MixedTable:
                 raise DataError(
                     f"{called} needs one row per instance and one column each{width}; got {array.shape}{single}"
                 )
-            columns: Mapping[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
+            columns: dict[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
             return _mixed(called, list(columns), list(columns.values()), None)
         if not has_columns(what):
             raise DataError(
@@ -86,13 +70,15 @@ class MixedTable:
         known = list(map(str, keys))
         check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
         held = _columns(called, known, [what[key] for key in keys])
-        table = _mixed(called, known, [_array(column) for column in held], id_column)
-        declared = {
-            name for name, column in zip(known, held, strict=True) if str(getattr(column, "dtype", None)) == "category"
-        }
+        kinds = [str(getattr(column, "dtype", None)) for column in held]
+        cells = [
+            objects(list(column)) if kind in ("None", "object", "category") else np.asarray(column)
+            for column, kind in zip(held, kinds, strict=True)
+        ]
+        declared = frozenset(name for name, kind in zip(known, kinds, strict=True) if kind == "category")
         pandas = sys.modules.get("pandas")
         labels = tuple(what.index) if pandas is not None and isinstance(what, pandas.DataFrame) else None
-        return replace(table, categories=frozenset(declared), index=labels)
+        return replace(_mixed(called, known, cells, id_column), categories=declared, index=labels)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,13 +97,13 @@ class MixedTable:
         return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
 
     def cell(self, row: int, column: str) -> str:
-        """What messages call a cell."""
+        """The name of a cell in messages."""
         return f"{self.path}, {self.places[row]}, column {column!r}"
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def order_like(self, other: MixedTable) -> list[int]:
-        """Which row belongs to each row of another table: by id, by the index of DataFrames, or as they are."""
+        """The row that belongs to each row of another table: by id, by the index of DataFrames, or by position."""
         if self.ids is not None and other.ids is not None:
             return self._by_label(other, self.ids, other.ids, "id", "both need the same ids")
         if len(self) != len(other):
@@ -146,15 +132,14 @@ class MixedTable:
         return self._by_label(other, mine, theirs, "index", remedy)
 
     def _by_label(
-        self, other: MixedTable, mine: Sequence[Any], theirs: Sequence[Any], kind: str, remedy: str
+        self, other: MixedTable, mine: Sequence[Any], theirs: Sequence[Any], kind: str, why: str
     ) -> list[int]:
-        for one, its, another, others in ((self, mine, other, theirs), (other, theirs, self, mine)):
-            have = set(its)
-            lacking = [label for label in others if label not in have]
-            if lacking:
+        for one, labels, another, others in ((self, mine, other, theirs), (other, theirs, self, mine)):
+            have = set(labels)
+            if lacking := [label for label in others if label not in have]:
                 first = min(lacking) if kind == "id" else lacking[0]
                 raise DataError(
-                    f"{one.path} has no row with {kind} {first!r}, and {another.path} has{and_more(lacking)}: {remedy}"
+                    f"{one.path} has no row with {kind} {first!r}, and {another.path} has{and_more(lacking)}: {why}"
                 )
         row_of = {label: row for row, label in enumerate(mine)}
         return [row_of[label] for label in theirs]
@@ -175,17 +160,16 @@ class MixedTable:
         """The table without a column; `why` says in messages what it was wanted for."""
         if name not in self.columns:
             raise DataError(f"{self.path} has no column {name!r} for {why}{closest(name, self.names)}")
-        columns = {other: cells for other, cells in self.columns.items() if other != name}
-        if not columns:
+        if len(self.columns) == 1:
             raise DataError(f"{self.path} has no column but {name!r}, which holds {why}")
-        return replace(self, columns=columns)
+        return replace(self, columns={other: cells for other, cells in self.columns.items() if other != name})
 
     def has_point(self) -> bool:
         """Whether some cell is written with a decimal point, so that "1,234" is 1234."""
         return any(cells.dtype.kind == "f" or has_point(cells) for cells in self.columns.values())
 
     def numbers(self, *, infinite: bool = False) -> Table:
-        """The table as numbers alone; the first cell that is none is an error. infinite: whether cells may be, as bounds may."""
+        """The table as numbers; the first other cell is an error. infinite: whether cells may be, as bounds may."""
         if isinstance(self, Table):
             return self
         columns = {name: _numbers(self, name, cells, infinite) for name, cells in self.columns.items()}
@@ -207,7 +191,7 @@ class Table(MixedTable):
 
     @property
     def is_counted(self) -> bool:
-        """Whether columns are called 0, 1, …, as those of arrays are, so that their names say no more than their places."""
+        """Whether columns are named 0, 1, …, as those of arrays, so that their names say no more than their places."""
         return self.names == tuple(map(str, range(len(self.names))))
 
     def keys(self) -> tuple[str, ...]:
@@ -221,7 +205,7 @@ class Table(MixedTable):
         return read_instance(program, self, str(self.path), self.where)
 
     def in_order(self, names: Sequence[str], known_from: str) -> Table:
-        """The table with the columns of these names in this order; an error where it has others.
+        """The table with the columns of these names in this order; an error if it has others.
 
         Names that differ only as tools write them, `x[1]` and `x_1`, are the same.
         """
@@ -230,10 +214,10 @@ class Table(MixedTable):
             means = {name: matched(name, names, f"{self.path}: the column") or name for name in columns}
             if len(set(means.values())) == len(means):
                 columns = {means[name]: cells for name, cells in columns.items()}
-        missing, extra = [n for n in names if n not in columns], [n for n in columns if n not in names]
-        if missing:
+        lacking, extra = [n for n in names if n not in columns], [n for n in columns if n not in names]
+        if lacking:
             raise DataError(
-                f"{self.path} lacks the column {missing[0]!r} of {known_from}{and_more(missing)}{closest(missing[0], extra)}"
+                f"{self.path} lacks the column {lacking[0]!r} of {known_from}{and_more(lacking)}{closest(lacking[0], extra)}"
             )
         if extra:
             raise DataError(
@@ -241,6 +225,9 @@ class Table(MixedTable):
                 f"if it names the rows, pass id_column={extra[0]!r}"
             )
         return replace(self, columns={name: columns[name] for name in names})
+
+
+TableLike: TypeAlias = "Table | MixedTable | Columns | np.ndarray | Tensor | list[Any] | str | os.PathLike[str]"
 
 
 def and_more(names: Sequence[str]) -> str:
@@ -253,12 +240,12 @@ def has_columns(what: Any) -> TypeGuard[Columns]:
 
 
 def is_table(what: Any) -> bool:
-    """Whether something is a table of what it holds by name: `Table.of` reads it, and it is no array."""
+    """Whether something is a table by name: `Table.of` reads it, and it is no array."""
     return isinstance(what, MixedTable | str | os.PathLike) or has_columns(what) or _is_rows(what)
 
 
 def id_column_in(tables: Iterable[Any], name: str | None) -> str | None:
-    """The name of the id column if one of the tables has it; files are taken to, where there is nothing else."""
+    """The name of the id column if one of the tables has it, or if all are files or arrays."""
     rows = [what[0] if _is_rows(what) else what for what in tables]
     named = [name in set(map(str, row.keys())) for row in rows if has_columns(row)]
     return name if not named or any(named) else None
@@ -268,8 +255,13 @@ def _is_rows(what: Any) -> TypeGuard[list[Mapping[str, Any]]]:
     return isinstance(what, list) and len(what) > 0 and all(isinstance(row, Mapping) for row in what)
 
 
+def _is_tensor(what: Any) -> bool:
+    torch = sys.modules.get("torch")  # who passes a tensor has loaded it
+    return torch is not None and isinstance(what, torch.Tensor)
+
+
 def _columns(called: str, names: Sequence[str], held: list[Any]) -> list[Any]:
-    """The columns that a mapping holds; single values are those of one row."""
+    """The columns of a mapping; single values are those of one row."""
     single = [
         isinstance(one, str | bytes) or not isinstance(one, Sized) or getattr(one, "ndim", 1) == 0 for one in held
     ]
@@ -284,18 +276,6 @@ def _columns(called: str, names: Sequence[str], held: list[Any]) -> list[Any]:
     return held
 
 
-def _is_tensor(what: Any) -> bool:
-    torch = sys.modules.get("torch")  # who passes a tensor has loaded it
-    return torch is not None and isinstance(what, torch.Tensor)
-
-
-def _array(column: Any) -> np.ndarray:
-    """A column of a frame or a dict; text and other objects stay as they are."""
-    objective = str(getattr(column, "dtype", None)) in ("None", "object", "category")
-    plain = isinstance(column, np.ndarray) or _is_tensor(column) or not objective
-    return np.asarray(column) if plain else objects(list(column))
-
-
 def objects(cells: Sequence[Any]) -> np.ndarray:
     """Cells as they are, in an array `(rows,)`."""
     held = np.empty(len(cells), object)
@@ -303,17 +283,8 @@ def objects(cells: Sequence[Any]) -> np.ndarray:
     return held
 
 
-def _text(cells: np.ndarray) -> np.ndarray:
-    """The cells with text as `str`, whatever numpy or a file holds it as."""
-    if cells.dtype.kind in "SU" or (cells.dtype.kind == "O" and any(isinstance(cell, bytes) for cell in cells)):
-        return objects(
-            [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell for cell in cells.tolist()]
-        )
-    return cells
-
-
 def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, infinite: bool = False) -> Table:
-    """Read a .csv file, with names in its first line, or a .parquet file. Every cell is a number, or else an error.
+    """Read a .csv or .parquet file of numbers; another cell is an error.
 
     Args:
         id_column: the column that names the rows; the only one that may hold text.
@@ -323,11 +294,10 @@ def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, in
 
 
 def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> MixedTable:
-    """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
-    path = Path(path)
-    names, columns, places, categories = read_columns(path)
+    """Read a .csv file, with names in its first line, or a .parquet file; `id_column` names the rows."""
+    names, columns, places, categories = read_columns(Path(path))
     held = [objects(cells) for cells in columns]  # text stays text: "01" and "1" are two codes
-    return replace(_mixed(path, names, held, id_column, places), categories=categories - {id_column})
+    return replace(_mixed(Path(path), names, held, id_column, places), categories=categories - {id_column})
 
 
 def _mixed(
@@ -337,7 +307,7 @@ def _mixed(
     id_column: str | None,
     places: Sequence[str] | None = None,
 ) -> MixedTable:
-    """The table of these columns, once names, ids and lengths are checked."""
+    """The table of these columns, with names, ids and lengths checked."""
     nameless = [k for k, name in enumerate(names, start=1) if not name]
     if nameless:
         raise DataError(
@@ -349,8 +319,7 @@ def _mixed(
         places = [f"row {i}" for i in range(max(map(len, columns), default=0))]
     if not places:
         raise DataError(f"{path} has no rows")
-    held = dict(zip(names, map(_text, columns), strict=True))
-    ids = None
+    held, ids = dict(zip(names, map(_text, columns), strict=True)), None
     if id_column is not None:
         if id_column not in held:
             raise DataError(
@@ -365,15 +334,17 @@ def _mixed(
                 raise DataError(f"{path}: id {text!r} stands in {other} and in {place}; each row needs its own")
     if not held:
         raise DataError(f"{path} has no column of numbers")
-    short = [name for name, cells in held.items() if len(cells) != len(places)]
-    if short:
-        raise DataError(
-            f"{path}: the column {short[0]!r} has {len(held[short[0]])} rows, and others have {len(places)}"
-        )
+    if short := [name for name, cells in held.items() if len(cells) != len(places)]:
+        rows = f"{len(held[short[0]])} rows, and others have {len(places)}"
+        raise DataError(f"{path}: the column {short[0]!r} has {rows}")
     return MixedTable(path, held, tuple(places), ids)
 
 
-TableLike: TypeAlias = "Table | MixedTable | Columns | np.ndarray | Tensor | list[Any] | str | os.PathLike[str]"
+def _text(cells: np.ndarray) -> np.ndarray:
+    """The cells with text as `str`, not bytes or numpy's."""
+    if cells.dtype.kind not in "SU" and not (cells.dtype.kind == "O" and any(isinstance(one, bytes) for one in cells)):
+        return cells
+    return objects([one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in cells.tolist()])
 
 
 class Tables(NamedTuple):
@@ -392,11 +363,10 @@ class Tables(NamedTuple):
         wanted: Mapping[str, Sequence[str] | None],
         known_from: str,
     ) -> Tables:
-        """The tables, rows in the order of the features; where these do not name their rows, and the costs do, instances are
+        """The tables, rows in the order of the features; if these do not name their rows, and the costs do, instances are
         matched with the costs.
 
-        `wanted` says, for each table whose columns are known from somewhere, which they are, in this order. Features are
-        left as they are: an `Encoding` picks its columns.
+        `wanted`: the names and the order of the columns of a table, where they are known. Those of features an `Encoding` picks.
         """
         if given["features"] is None:
             raise DataError("there is no table of features: pass a DataFrame, a dict of columns, an array or a file")
@@ -418,7 +388,7 @@ class Tables(NamedTuple):
         return Tables(*(None if table is None else table.take(rows) for table in self))  # type: ignore[arg-type]
 
     def instance(self, program: Program) -> Instance | None:
-        """The `Instance` of all rows, where there is a table of instances."""
+        """The `Instance` of all rows, if there is a table of instances."""
         return None if self.instances is None else self.instances.instance(program)
 
     def where(self, row: int) -> str:
@@ -426,18 +396,15 @@ class Tables(NamedTuple):
         return (self.instances or self.costs or self.features).where(row)
 
 
-# -- checks ---------------------------------------------------------------------------------------------------------
-
-
 def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) -> np.ndarray:
     """A column as float64; the first cell that is no finite number is an error."""
-    if cells.dtype.kind == "O":
-        empty = [row for row, cell in enumerate(cells) if cell is None or str(cell).strip() in ("", "<NA>")]
-        if empty:
-            raise DataError(f"{table.cell(empty[0], name)} is empty: fill it in, or drop the row")
+    words = cells.dtype.kind == "O"
+    empty = [row for row, cell in enumerate(cells) if words and (cell is None or str(cell).strip() in ("", "<NA>"))]
+    if empty:
+        raise DataError(f"{table.cell(empty[0], name)} is empty: fill it in, or drop the row")
     try:
         if cells.dtype.kind == "M":
-            raise UnreadableError(0, f"holds {str(cells[0])!r}, a time")
+            raise UnreadableError(f"holds {str(cells[0])!r}, a time")
         numbers = read_numbers(cells, table.has_point)
     except UnreadableError as error:
         remedy = f": if the column names the rows, pass id_column={name!r}; write a category as columns of 0 and 1"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
@@ -82,54 +83,52 @@ def train(
     All choices are made on forecasts of rows left out: in order of time, four windows, each forecast from the rows before it. Ordinary
     candidates are `forecasters` and blends of them; the best of them is the baseline. Decision-focused candidates are a stack of
     these forecasts, a linear model for each loss, and boosting on the gradient of the loss. The baseline is kept unless one of
-    these is better beyond chance (see `dflearn.tables.choice.choose`). Then all are fitted to all rows but those to test on. Each
+    these is better beyond chance (see `dflearn.tables.choice.choose`). Then all are fitted to all rows but the test rows. Each
     table is a DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
 
     Args:
-        problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
-        features: any columns: numbers, categories, booleans, dates, with gaps. An `Encoding`, learned from the rows to train
-            on, makes them numbers, which the models standardize.
+        problem: what is decided. If its program has `cost_names`, columns of the costs are matched by name.
+        features: any columns: numbers, categories, booleans, dates, with gaps. An `Encoding`, learned from the training rows, makes
+            them numbers, which the models standardize.
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
         losses: of the linear models: see `DecisionFocusedRegressor`. Default: "smoothed-spo+" and "sce"; where right-hand sides are
             predicted or something is decided once the truth is known, "task" and "quantile", which stands for forecasts of the
             level that costs least, and for decisions in several scenarios at once.
-        forecasters: what forecasts the costs: "ridge", "huber", "boosting" (the default), any estimator or pipeline of scikit-learn's
-            kind, or pairs (name, estimator). A file keeps an estimator by skops.
-        forecast: the forecast of the costs that you have today, a column for each cost; it is a candidate, and kept unless another is
-            better beyond chance.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: of a linear model; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
+        epochs: of a linear model; default: 160 steps, fewer if the program is large, and at least 4 epochs.
         lr: how far a step moves its forecasts, in units of their error.
-        test: the share of rows to test on.
-        ordered: train on the first rows, choose by later ones, test on the last: in order of time. The name of a column, or
-            `id_column`, sorts the rows by its times or numbers. `True`: the rows are in order as they stand, and an error says
-            so where times in ids, index or columns are not; "as-is": the same unchecked.
-        gap: how many rows are left out between the parts, in order of time.
-        groups: a column of the features (which is none then), or a label for each row: rows of one label never lie in two
+        test: the share of the test rows.
+        ordered: the rows are in order of time: the first train, the last test. The name of a column, or `id_column`, sorts them by its
+            times or numbers. `True`: they are in order as they stand, and times in ids, index or columns that are not are an error;
+            "as-is": the same unchecked.
+        gap: the number of rows left out between the parts, in order of time.
+        groups: a column of the features (then not used as one), or a label for each row: rows of one label never lie in two
             parts. See `dflearn.data.parts_of`.
-        weights: how much each row counts, in training and in all means: a column of the features (which is none then), one
+        weights: the weight of each row, in training and in all means: a column of the features (then not used as one), one
             number for each row, or a `Table` of one column.
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
-        minutes: after so many of the processor, no other decision-focused candidate is begun, and a note says which were left out.
-        solves: about how many exact solves the choice may take; where that binds, fewer rows are left out for it, at equal steps, and
-            a note says so. By default 8,000, fewer where a program with integers is large. Of such a program, variants of one model
-            are compared on the relaxation.
-        refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
-            and number of steps; `result.model` is this one then, and no row is left to test it.
-        checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
-            model as if it had not been. What the call left there is removed at the end; what calls with other data or options
-            left stays.
-        keep_checkpoint: remove nothing at the end, as `train_rolling` needs it between its folds.
+        minutes: of processor time, after which no other decision-focused candidate is begun; a note says which were left out.
+        solves: about how many exact solves the choice may take; if that binds, fewer rows are left out for it, at equal steps, and
+            a note says so. By default 8,000, fewer if a program with integers is large. Variants of one model are compared on the
+            relaxation of such a program.
+        forecasters: of the costs: "ridge", "huber", "boosting" (the default), any estimator or pipeline of scikit-learn's
+            kind, or pairs (name, estimator). A file keeps an estimator by skops.
+        forecast: your present forecast of the costs, a column for each cost; it is a candidate, and kept unless another is
+            better beyond chance.
+        refit: train the chosen model again on all rows, with the chosen settings and number of steps; `result.model` is this one
+            then, and no row is left to test it.
+        checkpoint: a folder for finished stages; an interrupted call goes on from there, and ends with the same model. The call
+            removes its own at the end, unless `keep_checkpoint`.
         solver: an exact solver of the program; default: the fastest that suits it.
-        accept: the statuses of decisions that may count: `FEASIBLE` too, where the solver has a time limit.
+        accept: the statuses of decisions that may count: `FEASIBLE` too, if the solver has a time limit.
         cache: a folder that remembers solves, as of `label`.
         device: where decision-focused models are trained, "cuda", say; see docs/how-to/gpu.md. The result lies on the CPU.
-        progress: say on stderr how far it is.
+        progress: show the progress on stderr.
 
     Examples:
         >>> x, y = data.features.numpy(), data.costs.numpy()
@@ -149,11 +148,15 @@ def train(
     losses = losses_for(program, losses)
     given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, roles, remarks = _read(program, given, ordered, groups, weights, id_column)
-    true = tables.costs
+    true, rows = tables.costs, len(tables.features)
     assert true is not None
-    if positive:
-        _check_positive(true)
-    if (rows := len(tables.features)) < LEAST_ROWS:
+    if positive and len(negative := np.argwhere(true.values < 0)):
+        row, column = negative[0]
+        raise DataError(
+            f"{true.where(row)}, column {true.names[column]!r} holds {true.values[row, column]:g}, and positive=True "
+            "says that no cost is negative: leave it out"
+        )
+    if rows < LEAST_ROWS:
         raise DataError(
             f"{tables.features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some "
             "hundreds are better"
@@ -176,10 +179,8 @@ def train(
     if solves is None:
         size = program.n + len(program.b) + len(program.h) if program.is_integer else 0
         solves = round(SOLVES * min(1.0, LARGE / max(1, size)))
-    most, labels = (
-        solves // judged_often(program, losses, len(ours)),
-        None if roles.groups is None else np.asarray(roles.groups),
-    )
+    most = solves // judged_often(program, losses, len(ours))
+    labels = None if roles.groups is None else np.asarray(roles.groups)
     fit = CrossFit(
         task, solver, data, known, len(encoding.names), ours, settings, said, folder, cache, labels, device, most
     )
@@ -200,8 +201,11 @@ def train(
         return evaluate(predicted, program, testing, solver, cache=cache, progress=False, accept=accept)
 
     tested = {AVERAGE: judge(AVERAGE, np.tile(average, (len(testing), 1)), solver)}
+    forecasts: dict[nn.Module, Tensor] = {}  # of parts that models share
     for name, one in models.items():
-        tested[name] = judge(name, one.predict(testing.features.numpy()[:, : one.n_features_in_]), one.decider(solver))
+        with torch.no_grad():
+            predicted = built[name](testing.features, forecasts).numpy()
+        tested[name] = judge(name, predicted, one.decider(solver))
     validation = {name: _judged_before(tested[AVERAGE], one, fit) for name, one in found.items()}
     said.done()
     compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
@@ -228,19 +232,14 @@ def train(
     for name, regressor in models.items():
         forecast_of = record["forecast"] if YOURS in built[name].names else []
         regressor.record_ = record | {"chosen": name, "forecast": forecast_of}
-    final = None
+    final, chosen = None, found[choice.chosen]
     if refit:
-        final = _regressor(problem, found[choice.chosen].build(np.arange(rows)), found[choice.chosen], fit)
+        final = _regressor(problem, chosen.build(np.arange(rows)), chosen, fit)
         final.record_ = models[choice.chosen].record_ | {"refit": rows, "trained_on": packed(data)}
     if folder is not None and not keep_checkpoint:
         forget(folder, [fit.key], said)
-    notes = [
-        *remarks,
-        *encoding.notes,
-        *encoding.remarks(tables.features),
-        *skipped,
-        *_notes(program, instance, best, solver),
-    ]
+    notes = [*remarks, *encoding.notes, *encoding.remarks(tables.features), *skipped]
+    notes += _notes(program, instance, best, solver) + _notes_on_models(found, tested, y)
     return TrainResult(
         models=models,
         **names,
@@ -251,7 +250,7 @@ def train(
         data=data,
         row_names=tuple(map(str, tables.features.ids or tables.features.places)),
         encoding=encoding,
-        notes=notes + _notes_on_models(models, tested[AVERAGE], data),
+        notes=notes,
         record=record,
         seconds=time.perf_counter() - begun,
         final=final,
@@ -259,7 +258,7 @@ def train(
 
 
 def _search(fit: CrossFit, of: Candidates, minutes: float | None) -> tuple[dict[str, Candidate], Choice, list[str]]:
-    """The best candidate of each name, the ordinary ones first; the choice; and which were left out for lack of time."""
+    """The best candidate of each name, the ordinary ones first; the choice; and notes on those left out for lack of time."""
     settings, begun, skipped = fit.settings, time.process_time(), []
     ordinary = of.ordinary()
     if QUANTILE in settings.losses:
@@ -302,50 +301,33 @@ def train_rolling(
     forecast: TableLike | None = None,
     **options: Any,
 ) -> RollingResult:
-    """`train` in each fold of `rolling_origins`; a fold knows nothing of rows after those that it is tested on.
+    """`train` in each of so many folds of `rolling_origins`; a fold knows nothing of rows after its test rows.
 
     Args:
-        folds: how many.
         test: the share of rows, the last ones, that all folds test on together.
-        minutes: as of `train`, of all folds together.
-        ordered: as of `train`, but never `False`.
-        groups, weights, id_column, checkpoint, forecast, options: as of `train`.
+        minutes: of all folds together.
+        ordered, groups, weights, id_column, checkpoint, forecast, options: as of `train`; `ordered` is never `False`.
     """
     program = DecisionTask.of(problem).program
     given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, roles, said = _read(program, given, ordered or True, groups, weights, id_column)
+    options |= {"id_column": id_column, "checkpoint": checkpoint, "keep_checkpoint": True, "ordered": AS_IS}
+    options["minutes"] = None if minutes is None else minutes / folds
     results = []
-    origins = rolling_origins(len(tables.features), folds, test=test, gap=options.get("gap", 0), groups=roles.groups)
-    for parts in origins:
+    for parts in rolling_origins(
+        len(tables.features), folds, test=test, gap=options.get("gap", 0), groups=roles.groups
+    ):
         known = np.arange(parts.test[-1] + 1)
-        some = tables.take(known)
-        results.append(
-            train(
-                problem,
-                roles.features.take(known),
-                some.costs,  # type: ignore[arg-type]  # there are costs
-                some.instances,
-                test=len(parts.test),
-                ordered=AS_IS,
-                groups=None if roles.groups is None else roles.groups[: len(known)],
-                weights=None if roles.weights is None else roles.weights[: len(known)],
-                id_column=id_column,
-                checkpoint=checkpoint,
-                keep_checkpoint=True,
-                minutes=None if minutes is None else minutes / folds,
-                forecast=some.forecast,
-                **options,
-            )
-        )
+        some, own = tables.take(known), roles.take(known)
+        assert some.costs is not None
+        options |= {"test": len(parts.test), "groups": own.groups, "weights": own.weights, "forecast": some.forecast}
+        results.append(train(problem, own.features, some.costs, some.instances, **options))
     results[0].notes[:0] = said
     if checkpoint is not None:
         forget(Path(checkpoint), [one.record["run"] for one in results], Progress(options.get("progress", True)))
     names = {AVERAGE: lambda _: AVERAGE, BASELINE: lambda fold: fold.baseline, CHOSEN: lambda fold: fold.chosen}
     tested = {said: together([fold.tested[name(fold)] for fold in results]) for said, name in names.items()}
     return RollingResult(results, tested, compare(tested[CHOSEN], tested[BASELINE]))
-
-
-# -- steps ---------------------------------------------------------------------------------------------------------
 
 
 def _read(
@@ -356,10 +338,9 @@ def _read(
     weights: Any,
     id_column: str | None,
 ) -> tuple[Tables, Roles, list[str]]:
-    """The tables with their rows in order, what was set aside from the features, and remarks about the order."""
+    """The tables with their rows in order, the features with their groups and weights, and remarks about the order."""
     names = None if program is None else program.cost_names
-    wanted = {"costs": names, "forecast": names}
-    tables = Tables.of(given, id_column, wanted, "the program")
+    tables = Tables.of(given, id_column, {"costs": names, "forecast": names}, "the program")
     costs, forecast = tables.costs, tables.forecast
     if names is None and costs is not None and forecast is not None and not (costs.is_counted or forecast.is_counted):
         tables = tables._replace(forecast=forecast.in_order(costs.names, str(costs.path)))
@@ -382,7 +363,7 @@ def _regressor(
 
 
 def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluation:
-    """How a candidate did on the rows left out, in the form of an evaluation of other rows."""
+    """A candidate on the rows left out, as an evaluation like another one."""
     errors, regrets, weights = (one.forecasts - fit.truth).square().mean(-1), one.regrets, None
     if fit.held.weights is not None:
         weights = fit.held.weights.numpy()
@@ -404,8 +385,8 @@ def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluatio
 
 
 def _notes(program: Program, instance: Instance | None, best: Solution, solver: Solver) -> list[str]:
-    """Where predictions replace costs that the model has, and no column d:NAME holds them; where labels are not proven to be
-    optimal; where decisions are not optimal but within the solver's gap or time."""
+    """About predictions that replace costs of the model, about labels that are not proven optimal, and about a solver with a gap
+    or a time limit."""
     notes, known = [], None if instance is None else instance.d
     own = [cost for k, cost in (program.replaced or {}).items() if known is None or not known[:, k].any()]
     if own:
@@ -428,25 +409,14 @@ def _notes(program: Program, instance: Instance | None, best: Solution, solver: 
     return notes
 
 
-def _check_positive(costs: Table) -> None:
-    negative = np.argwhere(costs.values < 0)
-    if len(negative):
-        row, column = negative[0]
-        raise DataError(
-            f"{costs.where(row)}, column {costs.names[column]!r} holds {costs.values[row, column]:g}, and positive=True "
-            "says that no cost is negative: leave it out"
-        )
-
-
-def _notes_on_models(
-    models: Mapping[str, DecisionFocusedRegressor], average: Evaluation, data: DecisionDataset
-) -> list[str]:
-    notes, x = [], data.features.numpy()
+def _notes_on_models(found: Mapping[str, Candidate], tested: Mapping[str, Evaluation], costs: Tensor) -> list[str]:
+    notes, average = [], tested[AVERAGE]
     if zero := int(average.zero_optima.sum()):
         notes.append(
             f"{zero} of the {len(average.ids)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
         )
-    below = [name for name, model in models.items() if model.predict(x[:, : model.n_features_in_]).min() < 0]
-    if below and data.batch().require("costs").min() > 0:
+    forecasts = {name: (one.forecasts, tested[name].predictions) for name, one in found.items()}
+    below = [name for name, some in forecasts.items() if any(one is not None and one.min() < 0 for one in some)]
+    if below and costs.min() > 0:
         notes.append(f"all costs are positive, and predictions of {', '.join(below)} are not: see positive=True")
     return notes
