@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ import dflearn
 from dflearn.cli import main
 from dflearn.engine.cuda.splitting import SplittingBlocks
 from dflearn.layers import DavisYin, Exact, Smoothed
-from dflearn.layers.davis_yin import GRADIENTS
+from dflearn.layers.davis_yin import Gradient
 from dflearn.losses import SmoothedSPOPlus
 from dflearn.models import Linear
 from dflearn.problems import problem_named
@@ -76,7 +76,7 @@ def test_labels_of_the_smoothed_program_are_solved_once_on_the_device() -> None:
     torch.testing.assert_close(*weights, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", get_args(Gradient))
 @pytest.mark.parametrize("name", ["SP-5", "SP-15", "KP-100", "CFL-50"])
 @pytest.mark.parametrize("most", [0, 2**40])
 def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(

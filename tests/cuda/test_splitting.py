@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from dflearn.engine.cuda.splitting import SplittingBlocks
 from dflearn.engine.davis_yin.dense import Dense
 from dflearn.errors import OptionError
 from dflearn.layers import DavisYin
-from dflearn.layers.davis_yin import GRADIENTS
+from dflearn.layers.davis_yin import Gradient
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
@@ -54,7 +54,7 @@ def accuracy(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.M
     assert batches
 
 
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", get_args(Gradient))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_iterates_and_gradients_are_the_cpus(program: str, gradient: Any, accuracy: float) -> None:
     example = PROGRAMS[program]()
@@ -78,7 +78,7 @@ def test_quadratic_objectives(mu: float, accuracy: float) -> None:
     y = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     q = torch.rand(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     diagonal, whole = (Program(**rows, Q=Q) for Q in (np.diag([2.0, 3, 1]), [[2.0, 1, 0], [1, 3, 0], [0, 0, 1]]))
-    for gradient in GRADIENTS:
+    for gradient in get_args(Gradient):
         for program, instance, tolerance in (
             (diagonal, None, accuracy), (diagonal, Instance(q=q), accuracy), (Program(**rows), Instance(q=q), accuracy),
             (whole, None, 1e-9), (whole, Instance(q=q), 1e-9),
