@@ -13,6 +13,7 @@ PROGRESS = 1e-3  # a round that moves no bound by this share of its size is the 
 LOOSE = 1e3  # a bound or side that is so many times what the rows imply can be dropped
 LARGEST = 1e20  # what solvers take for infinite
 EPS = float(np.finfo(np.float64).eps)
+ROUNDING = 1e-11  # a coefficient that is so small a share of the others in its row is none
 
 
 class Propagation:
@@ -118,11 +119,14 @@ def without_big_m(
         if not len(switches) or not np.isfinite(right[i]):
             continue
         k = switches[np.abs(a[switches]).argmax()]
-        most = np.maximum(a * lower[j], a * upper[j])
+        rest, most = np.delete(a, k), np.delete(np.maximum(a * lower[j], a * upper[j]), k)
+        if not rest.any():
+            continue
         loose, tight = (lower[j[k]], upper[j[k]]) if a[k] > 0 else (upper[j[k]], lower[j[k]])
-        others = float(np.delete(most, k).sum() + len(a) * EPS * np.abs(np.delete(most, k)).sum())
+        others = float(most.sum() + len(a) * EPS * np.abs(most).sum())
         smaller = (others - right[i] + a[k] * tight) / (tight - loose)
         if np.isfinite(smaller) and LOOSE * abs(smaller) < abs(a[k]):
+            smaller = smaller if abs(smaller) > ROUNDING * np.abs(rest).max() else 0.0
             sides[i], changed = others + smaller * loose, True
             out.data[entries.start + k] = smaller
     return (out, sides) if changed else None

@@ -24,6 +24,7 @@ from dflearn.program.sides import Sides
 SMALL, LARGE = 1e-2, 1e6  # numbers whose largest lies between these are taken as they are
 ENTRIES = 1e4  # a matrix is scaled where an entry, or its inverse, is larger
 ROUNDS = 4  # of scaling rows, then columns
+WIDEST = 39  # log2 of what the entries of a row may span: back ends drop smaller ones
 NOTHING = 1e-10  # of the unit of a column: so small a range is rounding of a variable that rows fix at zero
 RUIZ = 8  # rounds of scaling rows and columns at once
 
@@ -89,7 +90,8 @@ class Scales:
                 high = _middle(logs.data + low[matrix.indices], row_of, len(rows))
                 low = np.where(free, _middle(logs.data + high[row_of], matrix.indices, program.n), 0.0)
             if program.is_integer:  # a big M must not make the range of a variable smaller than tolerances
-                low = np.where(free, np.minimum(low, np.log2(_reach(program, np.exp2(low)))), 0.0)
+                limited = np.where(free, np.minimum(low, np.log2(_reach(program, np.exp2(low)))), 0.0)
+                low = limited if _spread(logs.data + limited[matrix.indices], row_of, len(rows)) < WIDEST else low
             # The last word is the rows': their tolerances are absolute.
             largest = np.full(len(rows), -np.inf)
             np.maximum.at(largest, row_of, logs.data + low[matrix.indices])
@@ -137,11 +139,22 @@ def _reach(program: Program, units: np.ndarray) -> np.ndarray:
     return np.where(reach > NOTHING * units, reach, np.inf)
 
 
-def _middle(logs: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
-    """−(largest + smallest) / 2 of the numbers in each group; 0 where there are none."""
+def _ends(logs: np.ndarray, group: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest and the smallest number in each group."""
     largest, smallest = np.full(count, -np.inf), np.full(count, np.inf)
     np.maximum.at(largest, group, logs)
     np.minimum.at(smallest, group, logs)
+    return largest, smallest
+
+
+def _spread(logs: np.ndarray, group: np.ndarray, count: int) -> float:
+    """The largest difference within a group."""
+    return float(np.max(np.subtract(*_ends(logs, group, count))))
+
+
+def _middle(logs: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
+    """−(largest + smallest) / 2 of the numbers in each group; 0 where there are none."""
+    largest, smallest = _ends(logs, group, count)
     return np.where(np.isfinite(largest), -(largest + np.where(np.isfinite(smallest), smallest, 0.0)) / 2, 0.0)
 
 
