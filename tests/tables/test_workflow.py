@@ -164,7 +164,7 @@ def test_a_named_column_puts_rows_in_order(tables: dict[str, pd.DataFrame]) -> N
     options = {**QUICK, "gap": 1}
     for name, more in (("feature", {}), ("id", {"id_column": "day"})):
         x, y = tables["features"].assign(day=days), tables["costs"].assign(**({"day": days} if name == "id" else {}))
-        by_hand = {"groups": groups, "weights": weights_of_rows, "ordered": True}
+        by_hand: dict[str, Any] = {"groups": groups, "weights": weights_of_rows, "ordered": True}
         sorted_by_hand = dfl.train(program(), x, y, **by_hand, **options, **more)
         x, y = x.iloc[shuffled], y.iloc[shuffled]
         given = {"groups": groups[shuffled], "weights": weights_of_rows[shuffled], **options, **more}

@@ -67,9 +67,6 @@ def text_of(cell: Any) -> str:
     return str(cell).strip()
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
 def coded(cells: Iterable[Any]) -> bool:
     """Whether cells are codes: some begin with a zero, as 01 does, and none is written as only a number is, -1 or 1.5."""
     texts = {str(cell).strip() for cell in cells if not isinstance(cell, float) or not cell.is_integer()}
@@ -163,9 +160,6 @@ def check_mistakes(cells: np.ndarray, held: int, point: Callable[[], bool]) -> N
         remedy = "write a number, leave it empty if it is not known, or, for a column of categories, write letters before the numbers"
         others = f"and nearly all other cells of the column hold numbers: {remedy}"
         raise UnreadableError(f"holds {str(cells[wrong[0]])!r}, {others}", row=wrong[0])
-
-
-# -- times -------------------------------------------------------------------------------------------------------------
 
 
 def times(cells: Cells, form: str, offset: float | str | None = "usual") -> tuple[np.ndarray, float | None]:

@@ -47,7 +47,6 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns that it becomes."""
         own = self._names()
         return (*own, *[f"{self.name} missing"] * bool(self.gaps and own))
 
@@ -84,9 +83,7 @@ class Column:
 
 @dataclass(frozen=True)
 class RangedColumn(Column):
-    """low, high and middle of the training rows; times in days since 1970."""
-
-    low: float = 0.0
+    low: float = 0.0  # of the training rows; times in days since 1970
     high: float = 0.0
     middle: float = 0.0
 
@@ -98,10 +95,8 @@ class RangedColumn(Column):
 
 @dataclass(frozen=True)
 class NumberColumn(RangedColumn):
-    """thousands: whether commas in the training rows were thousands separators."""
-
     kind = "number"
-    thousands: bool = False
+    thousands: bool = False  # whether commas in the training rows were thousands separators
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self:
@@ -149,11 +144,9 @@ class BooleanColumn(Column):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """levels: each becomes a column. other: whether all others become one more."""
-
     kind, text = "category", True
-    levels: tuple[str, ...] = ()
-    other: bool = False
+    levels: tuple[str, ...] = ()  # each becomes a column
+    other: bool = False  # whether all others become one more
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray) -> Self:
@@ -207,12 +200,10 @@ class CategoryColumn(Column):
 
 @dataclass(frozen=True)
 class TimeColumn(RangedColumn):
-    """parts: those of "trend", "weekday", "year", "hour" that enter. form, offset: as of `times`, by which they are read."""
-
     kind = "time"
-    form: str = ISO
-    parts: tuple[str, ...] = ()
-    offset: float | None = None
+    form: str = ISO  # as of `times`
+    parts: tuple[str, ...] = ()  # those of "trend", "weekday", "year", "hour" that enter
+    offset: float | None = None  # as of `times`
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self | None:
@@ -276,7 +267,6 @@ class Encoding:
     def of(
         cls, table: MixedTable, rows: Sequence[int] | np.ndarray | None = None, aside: Iterable[str] = ()
     ) -> Encoding:
-        """Learned from the training rows, by default all."""
         chosen = np.arange(len(table)) if rows is None else np.asarray(rows)
         columns = tuple(_learn(table, name, chosen) for name in table.names)
         if not any(column.names for column in columns):
@@ -286,12 +276,10 @@ class Encoding:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns of the table."""
         return tuple(column.name for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns of numbers."""
         return tuple(name for column in self.columns for name in column.names)
 
     @property
@@ -320,13 +308,11 @@ class Encoding:
         return [column.encode(table) for column in used]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
         columns = [{"kind": column.kind} | asdict(column) for column in self.columns]
         return json.loads(json.dumps({"columns": columns, "aside": self.aside}))
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> Encoding:
-        """The encoding that `as_dict` wrote."""
         columns: list[Column] = []
         try:
             for column in held["columns"]:
@@ -357,10 +343,10 @@ def _kind(table: MixedTable, name: str, cells: np.ndarray) -> Column:
     held, kind = cells[~empty], cells.dtype.kind
     if name in table.categories or not held.size or (kind == "O" and read.coded(held)):
         return CategoryColumn.learn(table, name, cells)
-    kinds: tuple[Any, ...] = (NumberColumn, BooleanColumn, TimeColumn)
+    kinds: list[Any] = [TimeColumn] if kind == "M" else [NumberColumn, BooleanColumn, TimeColumn]
     if kind == "b" or (kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
-        kinds = (BooleanColumn,)
-    for one in kinds if kind != "M" else (TimeColumn,):
+        kinds = [BooleanColumn]
+    for one in kinds:
         try:
             if (column := one.learn(table, name, cells, bool(empty.any()))) is not None:
                 return column

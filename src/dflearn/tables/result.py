@@ -209,24 +209,21 @@ class RollingResult:
     @property
     def verdict(self) -> str:
         """The kept models − the baselines on the rows of all folds, and whether that is beyond chance."""
-        value, low, high = self.difference.absolute_regret
-        told = f"{value:+.4g} [{low:+.4g}, {high:+.4g}], {self.difference.confidence:.0%} interval"
+        told = f"{_between(self.difference.absolute_regret, '.4g')}, {self.difference.confidence:.0%} interval"
         same = not self.difference.wins and not self.difference.losses
         said = "The kept models decide as the baselines do." if same else self.difference.verdict(CHOSEN, BASELINE)
         return f"{CHOSEN} − {BASELINE}: {told}. {said}"
 
     def __str__(self) -> str:
         header, rows = self.table()
-        table = tabulate(
-            rows, header, disable_numparse=True, colalign=["left", "right", "left", "left", *["right"] * 3]
-        )
+        align = ["left", "right", "left", "left", *["right"] * 3]
+        table = tabulate(rows, header, disable_numparse=True, colalign=align)
         told = "folds in order of time, each trained on the rows before those that it tests; mean regret"
         lines = [f"{len(self.folds)} {told}\n", table, "", self.verdict, *(f"note: {note}" for note in self.notes)]
         return "\n".join(lines)
 
 
 def together(parts: Sequence[Evaluation]) -> Evaluation:
-    """One evaluation of the rows of several."""
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOINED}
     if parts[0].weights is not None:
         joined["weights"] = np.concatenate([part.weights for part in parts])
@@ -239,9 +236,6 @@ def _cell(number: float, form: str, sign: str = "") -> str:
 
 def _between(estimate: tuple[float, float, float], form: str) -> str:
     return "{} [{}, {}]".format(*(_cell(number, form, "+") for number in estimate))
-
-
-# -- savings -----------------------------------------------------------------------------------------------------------
 
 
 YEAR = 365.2425 * 24 * 3600  # seconds
@@ -259,7 +253,6 @@ class Saving(NamedTuple):
 
     @property
     def per_row(self) -> Estimate:
-        """The mean saving of a row."""
         value, low, high = self.difference.absolute_regret
         return Estimate(0.0 - value, 0.0 - high, 0.0 - low)
 
@@ -268,9 +261,8 @@ class Saving(NamedTuple):
         return Estimate(*(self.rows * number for number in self.per_row))
 
     def as_dict(self) -> dict[str, Any]:
-        held = {
-            name: getattr(self.difference, name) for name in ("wins", "ties", "losses", "confidence", "beyond_chance")
-        }
+        names = ("wins", "ties", "losses", "confidence", "beyond_chance")
+        held = {name: getattr(self.difference, name) for name in names}
         share = None if np.isnan(self.share) else self.share
         held |= {"model": self.model, "against": self.against, "rows": self.rows, "share": share}
         return held | plain({"per_row": self.per_row, "in_all": self.in_all})

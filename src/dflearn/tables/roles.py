@@ -41,8 +41,7 @@ class Roles(NamedTuple):
         groups: str | Sequence[Any] | np.ndarray | None = None,
         weights: str | Sequence[float] | np.ndarray | Table | None = None,
     ) -> Roles:
-        """Groups and weights are each the name of a column of the features, one entry per row, a Series, or a table of one
-        column, whose rows are matched as those of other tables."""
+        """Groups and weights: each the name of a column, one entry per row, a Series, or a table of one column, matched by row."""
         given, labels, counts = features, None, None
         aside = tuple(dict.fromkeys(name for name in (groups, weights) if isinstance(name, str)))
         for name in aside:
@@ -85,9 +84,6 @@ def _check_full(table: MixedTable, name: str, cells: np.ndarray, why: str, text:
         raise DataError(f"{table.cell(empty[0], name)} is empty: {why}")
 
 
-# -- order in time -----------------------------------------------------------------------------------------------------
-
-
 def order_in_time(
     features: MixedTable, ordered: bool | str, id_column: str | None = None, costs: MixedTable | None = None
 ) -> tuple[np.ndarray | None, list[str]]:
@@ -100,6 +96,7 @@ def order_in_time(
     if isinstance(ordered, str):
         return np.argsort(_keys(features, ordered, id_column), kind="stable"), []
     remedy = f"; or, if the rows are in order as they stand, pass ordered={AS_IS!r}"
+    unordered = "so that the rows are not in order of time{}, and later ones would train the model"
     rows = features if costs is None or features.is_named else costs
     labels: Sequence[Any] = rows.ids or rows.index or ()
     try:
@@ -111,8 +108,8 @@ def order_in_time(
             return None, []
         how = "sort the frames by time, with sort_index(), say" if rows.ids is None else f"pass ordered={id_column!r}"
         called = f" (index {labels[later]!s})" if rows.ids is None else ""
-        why = "so that the rows are not in order of time, and later ones would train the model"
-        raise DataError(f"{rows.where(later)}{called} comes after {labels[later - 1]!s}, {why}: {how}{remedy}")
+        here = f"{rows.where(later)}{called} comes after {labels[later - 1]!s}"
+        raise DataError(f"{here}, {unordered.format('')}: {how}{remedy}")
     backward: list[str] = []
     for name, cells in features.columns.items():
         with suppress(ValueError):
@@ -120,18 +117,15 @@ def order_in_time(
                 held = np.flatnonzero(~np.isnat(moments))
                 if (later := _first_back(moments[held])) is None:
                     return None, []
-                why = "so that the rows are not in order of time by this column, and later ones would train the model"
-                here = f"{features.cell(held[later], name)} holds {cells[held[later]]!s}"
-                backward.append(
-                    f"{here} and comes after {cells[held[later - 1]]!s}, {why}: pass ordered={name!r}{remedy}"
-                )
+                before, row = held[later - 1], held[later]
+                here = f"{features.cell(row, name)} holds {cells[row]!s} and comes after {cells[before]!s}"
+                backward.append(f"{here}, {unordered.format(' by this column')}: pass ordered={name!r}{remedy}")
     if backward:
         raise DataError(backward[0])
     return None, [UNTOLD]
 
 
 def _first_back(moments: np.ndarray) -> int | None:
-    """The first of these times that is earlier than the one before it."""
     back = np.flatnonzero(moments[1:] < moments[:-1])
     return int(back[0]) + 1 if back.size else None
 

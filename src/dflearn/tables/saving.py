@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
 METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
 PACKAGES = ("dflearn", "torch", "numpy", "scipy", "highspy")
+ALONE = "keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
 
 
 class Saved(NamedTuple):
@@ -107,21 +108,18 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
     """An error where a weight is no number. (A constant feature has the standard deviation ∞, so that it becomes zero.)"""
     for name, value in weights.items():
         if bad := int((value.isnan() if name.endswith("deviation") else ~value.isfinite()).sum()):
-            remedy = "so it predicts nothing: train the model again, with a smaller lr"
-            raise DataError(
-                f"{bad} of the {value.numel()} numbers in its weights {name!r} are NaN or infinite, {remedy}"
-            )
+            numbers = f"{bad} of the {value.numel()} numbers in its weights {name!r} are NaN or infinite"
+            raise DataError(f"{numbers}, so it predicts nothing: train the model again, with a smaller lr")
 
 
 def other_versions(metadata: Mapping[str, Any]) -> list[str]:
     """A warning for each of dflearn and torch that was of another major or minor version when the file was written."""
-    versions = {name: (str(metadata["packages"].get(name, "")), version(name)) for name in ("dflearn", "torch")}
-    return [
-        f"the model was saved with {name} {then}, and this is {now}: predictions may differ in their last digits; "
-        "compare some before you rely on it"
-        for name, (then, now) in versions.items()
-        if then and then.split(".")[:2] != now.split(".")[:2]
-    ]
+    said, remedy = [], "predictions may differ in their last digits; compare some before you rely on it"
+    for name in ("dflearn", "torch"):
+        then, now = str(metadata["packages"].get(name, "")), version(name)
+        if then and then.split(".")[:2] != now.split(".")[:2]:
+            said.append(f"the model was saved with {name} {then}, and this is {now}: {remedy}")
+    return said
 
 
 # -- what a file can hold -------------------------------------------------------------------------------------------
@@ -141,11 +139,8 @@ def plain(name: str, value: Any) -> Any:
         return {"import": value.path, "arguments": value.arguments}
     remedy = f"predictions do not depend on it: name one with set_params({name}=…), then save"
     if isinstance(value, nn.Module) and name == "model":
-        remedy = (
-            "build it by its import path, model=dflearn.tables.Imported('package.module:Class', …its arguments…), or use "
-            "model='linear' or 'mlp', or keep the weights alone, with "
-            "safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
-        )
+        remedy = "build it by its import path, model=dflearn.tables.Imported('package.module:Class', …its arguments…)"
+        remedy += f", or use model='linear' or 'mlp', or {ALONE}, and build the module anew"
     raise DataError(f"{name} is a {type(value).__name__}, and a file holds names and numbers only: {remedy}")
 
 
@@ -163,7 +158,6 @@ _NAMES = ("variable_names", "cost_names")
 
 
 def _pack(program: Program) -> bytes:
-    """A program as the bytes of an .npz file."""
     of = {name: getattr(program, name) for name in (*_PARTS, *_VECTORS, *_NAMES, "recourse", "sense", "name")}
     of |= {} if program.Q is None else program.Q.parts()  # Q as it was given, whole or as a factor
     of["constraint_names"] = None if program.constraint_names is None else json.dumps(program.constraint_names)
@@ -217,8 +211,7 @@ def save(regressor: DecisionFocusedRegressor, path: str | os.PathLike[str], reco
     known = decides.program is not None and program is not None and decides.program.fingerprint == program.fingerprint
     names = [name for name, one in _solvers(program).items() if known and one.identity == decides.identity]
     if program is None or not names:
-        alone = "keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
-        remedy = f"fit with a Problem or a Program, or {alone}"
+        remedy = f"fit with a Problem or a Program, or {ALONE}"
         raise DataError(f"{decides!r} cannot be saved, and decisions depend on it: {remedy}")
     parameters = {name: value for name, value in regressor.get_params(deep=False).items() if name != "problem"}
     metadata = {

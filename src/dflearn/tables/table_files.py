@@ -82,8 +82,7 @@ def _read_csv(path: Path) -> Read:
 
 def _read_parquet(path: Path) -> Read:
     arrow = _arrow()
-    with open(path, "rb"):  # a missing file is an error of its own
-        pass
+    path.open("rb").close()  # a missing file is an error of its own
     try:
         table = arrow.parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
@@ -103,9 +102,6 @@ def _arrow() -> Any:
         remedy = "pip install 'dflearn[parquet]', or use a .csv file"
         raise MissingExtraError(f"Parquet files need pyarrow: {remedy}") from error
     return pyarrow
-
-
-# -- which variables a cost enters -------------------------------------------------------------------------------------
 
 
 COLUMNS = ("cost", "variable", "factor")
@@ -154,9 +150,6 @@ def _mapped(path: Path) -> Iterable[tuple[str, Any, Any, Any]]:
         hint = closest(lacking[0], unknown) if lacking and unknown else ""
         raise DataError(f"{path} {wrong}: its columns are cost, variable and, if it is not 1, factor{hint}")
     return zip(places, of["cost"], of["variable"], of.get("factor", [None] * len(places)), strict=True)
-
-
-# -- predicted costs ----------------------------------------------------------------------------------------------------
 
 
 def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:

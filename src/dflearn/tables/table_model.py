@@ -78,10 +78,7 @@ def beside_decisions(costs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decision_columns(program: Program, decisions: np.ndarray, taken: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Decisions `(rows, n)` by the names of variables; w[0], w[1], … where they have none. Integers are whole.
-
-    taken: names of other columns; a variable of such a name is `name (variable)`.
-    """
+    """Decisions `(rows, n)` by the names of variables, w[0], w[1], … where they have none; `name (variable)` where it is `taken`."""
     names, columns = program.variable_names or tuple(f"w[{k}]" for k in range(program.n)), {}
     for name, values, whole in zip(names, decisions.T, program.integer, strict=True):
         decided = np.rint(values).astype(np.int64) if whole and np.isfinite(values).all() else values + 0.0

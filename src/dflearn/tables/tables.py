@@ -88,7 +88,6 @@ class MixedTable:
         return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
 
     def cell(self, row: int, column: str) -> str:
-        """The name of a cell in messages."""
         return f"{self.path}, {self.places[row]}, column {column!r}"
 
     @contextmanager
@@ -139,7 +138,6 @@ class MixedTable:
         return [row_of[label] for label in theirs]
 
     def aligned_with(self, other: MixedTable) -> Self:
-        """The table with its rows in the order of another's."""
         return self.take(self.order_like(other))
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
@@ -269,7 +267,6 @@ def _columns(called: str, names: Sequence[str], held: list[Any]) -> list[Any]:
 
 
 def objects(cells: Sequence[Any]) -> np.ndarray:
-    """Cells as they are, in an array `(rows,)`."""
     held = np.empty(len(cells), object)
     held[:] = cells
     return held
@@ -346,10 +343,9 @@ class Tables(NamedTuple):
         wanted: Mapping[str, Sequence[str] | None],
         known_from: str,
     ) -> Tables:
-        """The tables, rows in the order of the features; if these do not name their rows, and the costs do, instances are
-        matched with the costs.
+        """The tables, rows in the order of the features; instances in that of the costs if only these name their rows.
 
-        `wanted`: the names and the order of the columns of a table, where they are known. Those of features an `Encoding` picks.
+        wanted: the columns of a table in their order, where they are known; of the features, an `Encoding` picks them.
         """
         if given["features"] is None:
             raise DataError("there is no table of features: pass a DataFrame, a dict of columns, an array or a file")
@@ -367,7 +363,6 @@ class Tables(NamedTuple):
         return cls(features, **held)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Tables:
-        """The tables of these rows."""
         return Tables(*(None if table is None else table.take(rows) for table in self))  # type: ignore[arg-type]
 
     def instance(self, program: Program) -> Instance | None:
