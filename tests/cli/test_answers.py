@@ -124,7 +124,7 @@ TIMED = {"dfl bench", "dfl compile"}  # take minutes; tests/test_benchmarks.py a
 
 def classes() -> dict[str, type[Command]]:
     """The class of each command, by what is typed for it."""
-    app, found = application(), {}
+    app, found = application(), dict[str, Any]()
     for above, here in (("dfl", app), ("dfl paper", app["paper"])):
         found |= {f"{above} {name}": one.default_command for name, one in here.resolved_commands().items()}
     return {name: one for name, one in found.items() if isinstance(one, type)}

@@ -378,8 +378,9 @@ def renamed(path: str, **names: str) -> None:
     pd.read_csv(path).rename(columns=names).to_csv(path, index=False)
 
 
-def with_day(path: str) -> None:
-    pd.read_csv(path).assign(day=range(ROWS)).to_csv(path, index=False)
+def with_day(*paths: str) -> None:
+    for path in paths:
+        pd.read_csv(path).assign(day=range(ROWS)).to_csv(path, index=False)
 
 
 def with_cell(path: str, row: int, column: str, value: Any) -> None:
@@ -394,7 +395,7 @@ def sides(name: str, value: float = 3.0) -> None:
 
 TRAIN_ERRORS = {
     "unknown cost": (lambda: renamed("y-pack.csv", tent="tents"), [], "y-pack.csv with pack.mps: .*no variable 'tents'.*'tent'"),
-    "shared id": (lambda: [with_day("x.csv"), with_day("y-pack.csv")], [], "no variable 'day'.*add --id day"),
+    "shared id": (lambda: with_day("x.csv", "y-pack.csv"), [], "no variable 'day'.*add --id day"),
     "missing value": (lambda: with_cell("y-pack.csv", 4, "tent", None), [], "y-pack.csv, line 6, column 'tent' is empty"),
     "group": (lambda: None, ["--groups", "winds"], "x.csv has no column 'winds' for groups; did you mean 'wind'"),
     "gap": (lambda: None, ["--gap", "3"], "--gap 3 leaves out rows .*: add --ordered"),
