@@ -51,12 +51,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = rng.normal(size=(40, 2))
     y = 5 + x @ rng.normal(size=(2, 3)) + rng.normal(0, 0.3, (40, 3))
     days = [str(np.datetime64("2024-01-01") + k) for k in range(40)]
-    for name, names, values in (
-        ("x", ["rain", "wind"], x),
-        ("y", COSTS, y),
-        ("old", COSTS, y + 1),
-        ("new", COSTS, y[::-1]),
-    ):
+    for name, values in (("x", x), ("y", y), ("old", y + 1), ("new", y[::-1])):
+        names = ["rain", "wind"] if name == "x" else COSTS
         pd.DataFrame(values, columns=names).assign(day=days).to_csv(folder / f"{name}.csv", index=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -128,14 +124,10 @@ TIMED = {"dfl bench", "dfl compile"}  # take minutes; tests/test_benchmarks.py a
 
 def classes() -> dict[str, type[Command]]:
     """The class of each command, by what is typed for it."""
-    app = application()
-    apps = {"dfl": app, "dfl paper": app["paper"]}
-    return {
-        f"{above} {name}": one.default_command
-        for above, here in apps.items()
-        for name, one in here.resolved_commands().items()
-        if isinstance(one.default_command, type)
-    }
+    app, found = application(), dict[str, Any]()
+    for above, here in (("dfl", app), ("dfl paper", app["paper"])):
+        found |= {f"{above} {name}": one.default_command for name, one in here.resolved_commands().items()}
+    return {name: one for name, one in found.items() if isinstance(one, type)}
 
 
 def test_every_command_has_a_document_here() -> None:
@@ -223,10 +215,8 @@ def regrets(predicted: np.ndarray, costs: np.ndarray, limits: np.ndarray | None 
     found = []
     for i, (guess, true) in enumerate(zip(predicted, costs, strict=True)):
         rows = LinearConstraint([[3, 4, 5, 1]], ub=[9 if limits is None else limits[i]])
-        decided, best = (
-            milp(-np.append(y, 0.5), constraints=rows, bounds=Bounds(0, 1), integrality=np.ones(4)).x
-            for y in (guess, true)
-        )
+        solve = lambda y, rows=rows: milp(-np.append(y, 0.5), constraints=rows, bounds=Bounds(0, 1), integrality=1)  # noqa: E731
+        decided, best = solve(guess).x, solve(true).x
         found.append(np.append(true, 0.5) @ (best - decided))
     return np.array(found)
 
@@ -333,9 +323,8 @@ def test_too_little_room_is_told_before_training(folder: Path, monkeypatch: pyte
 def test_models_with_code_need_a_word(folder: Path, capsys: Output) -> None:
     model = dflearn.DecisionFocusedRegressor.load("model.dfl")
     record = model.record_
-    own = dflearn.DecisionFocusedRegressor(
-        model.problem, model=Imported("support.own_nets:Small"), epochs=1, loss="spo+"
-    )
+    imported = Imported("support.own_nets:Small")
+    own = dflearn.DecisionFocusedRegressor(model.problem, model=imported, epochs=1, loss="spo+")
     x, y = pd.read_csv("x.csv")[["rain", "wind"]].to_numpy(), pd.read_csv("y.csv")[COSTS].to_numpy()
     own.fit(x, y).save("code.dfl", record)
     command = ["decide", "--model", "code.dfl", "--features", "x.csv", "--out", "decided.csv"]

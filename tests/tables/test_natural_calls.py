@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,8 @@ from dflearn.cli import main
 from dflearn.errors import DataError, OptionError
 from dflearn.tables import TrainResult
 
-ITEMS, LP = (
-    ["tent", "rope", "stove"],
-    "Maximize\n obj: tent + rope + stove\nSubject To\n w: 3 tent + 2 rope + 4 stove <= 6\n",
-)
+ITEMS = ["tent", "rope", "stove"]
+LP = "Maximize\n obj: tent + rope + stove\nSubject To\n w: 3 tent + 2 rope + 4 stove <= 6\nBinaries\n tent rope stove\nEnd\n"
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
 
@@ -49,9 +48,8 @@ def test_a_loaded_model_answers_frames_with_frames(result: TrainResult, tables: 
     numbers = model.predict(new[["rain", "zone"]].to_numpy())
     assert isinstance(numbers, np.ndarray)
     costs = model.predict(new)
-    pd.testing.assert_frame_equal(
-        costs, pd.DataFrame(numbers, pd.Index(new["day"], name="day"), ITEMS), check_dtype=False
-    )
+    expected = pd.DataFrame(numbers, pd.Index(new["day"], name="day"), ITEMS)
+    pd.testing.assert_frame_equal(costs, expected, check_dtype=False)
     decided = model.decide(new)
     pd.testing.assert_frame_equal(decided, dfl.decide(model, new).frame[list(decided)])
     assert list(decided.index) == list(new["day"])
@@ -73,10 +71,8 @@ def test_unusual_cells_are_said(result: TrainResult, tables: Tables) -> None:
     with pytest.warns(UserWarning, match=r"'zone' holds 'x', which no row trained on does"):
         model.predict(row | {"zone": "x"})
     as_pandas_reads = pd.DataFrame({"rain": [0.1, 0.2], "zone": [1, 10]})
-    with pytest.warns(
-        UserWarning,
-        match=r"'zone' holds 1, a number, and the rows trained on codes such as '01' \(2 such rows\): taken as none of its categories; read",
-    ):
+    codes = r"'zone' holds 1, a number, and the rows trained on codes such as '01' \(2 such rows\)"
+    with pytest.warns(UserWarning, match=f"{codes}: taken as none of its categories; read"):
         model.decide(as_pandas_reads)
     assert "read the column as text" in str(dfl.decide(model, as_pandas_reads))
     assert not dfl.decide(model, row).notes
@@ -92,23 +88,17 @@ def test_rows_trained_on_are_said(result: TrainResult, tables: Tables) -> None:
 
 
 def test_dfl_evaluate_takes_a_model_beside_forecasts(
-    result: TrainResult,
-    tables: Tables,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    result: TrainResult, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     x, y = (table.iloc[result.parts.test] for table in tables)
     result.save("m.dfl")
-    Path("p.lp").write_text(f"{LP}Binaries\n tent rope stove\nEnd\n")
+    Path("p.lp").write_text(LP)
     x.to_csv("x.csv", index=False)
     y.to_csv("y.csv", index=False)
     y.assign(**dict.fromkeys(ITEMS, 4.0)).to_csv("old.csv", index=False)
     asked = ["evaluate", "old.csv", "m.dfl", "--program", "p.lp", "--costs", "y.csv", "--id", "day"]
     assert main([*asked, "--features", "x.csv", "--json"]) == 0
-    import json
-
     document = json.loads(capsys.readouterr().out)
     tested = result.tested[result.chosen].absolute_regret
     assert document["predictions"]["m.dfl"]["metrics"]["absolute_regret"]["value"] == pytest.approx(tested)
@@ -144,9 +134,8 @@ def test_a_history_prints_in_ten_lines() -> None:
     assert str(history) == "no epoch is done yet"
     data = dfl.DecisionDataset(torch.randn(20, 2), torch.randn(20, 3))
     for epochs, validation in ((1, None), (40, data)):
-        history = dfl.fit(
-            torch.nn.Linear(2, 3), dfl.losses.MSE(), data, validation=validation, epochs=epochs, progress=False
-        )
+        how: Any = {"validation": validation, "epochs": epochs, "progress": False}
+        history = dfl.fit(torch.nn.Linear(2, 3), dfl.losses.MSE(), data, **how)
         lines = str(history).splitlines()
         assert len(lines) <= 10
         assert lines[-1].startswith(f"{epochs} epochs in ")

@@ -29,6 +29,10 @@ DATA = knapsack_data(40, seed=1)
 X, Y, W = (part.double().numpy() for part in (DATA.features, DATA.costs, DATA.decisions))
 
 
+def refused(message: str) -> Any:
+    return pytest.raises(DataError, match=message)
+
+
 def fitted(problem: Any = PROGRAM, **options: Any) -> DecisionFocusedRegressor:
     return DecisionFocusedRegressor(problem, **({"loss": "mse", "epochs": 2} | options)).fit(X, Y)
 
@@ -104,16 +108,14 @@ def test_the_solver_that_decides_comes_back(tmp_path: Path) -> None:
         loaded.save(path)  # and once more
     fitted().save(path)
     rewritten(path, metadata={"solver": "unknown"})
-    with pytest.raises(DataError, match="its solver 'unknown'"):
+    with refused("its solver 'unknown'"):
         DecisionFocusedRegressor.load(path)
 
 
 def test_what_is_kept_with_a_model_comes_back(regressor: DecisionFocusedRegressor, tmp_path: Path) -> None:
-    record = {"columns": ["rain", "wind"], "regret": 0.25, "note": "μ"}
-    regressor.save(tmp_path / "model.dfl", record)
-    assert DecisionFocusedRegressor.load(tmp_path / "model.dfl").record_ == record
-    regressor.save(tmp_path / "model.dfl")
-    assert DecisionFocusedRegressor.load(tmp_path / "model.dfl").record_ == {}
+    for record in ({"columns": ["rain", "wind"], "regret": 0.25, "note": "μ"}, {}):
+        regressor.save(tmp_path / "model.dfl", record or None)
+        assert DecisionFocusedRegressor.load(tmp_path / "model.dfl").record_ == record
 
 
 def test_shapes_and_names_come_back(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_file_that_is_cut_short_is_refused(file: Path) -> None:
     content = file.read_bytes()
     for length in [0, 1, 30, *range(100, len(content), 97), len(content) - 1]:
         file.write_bytes(content[:length])
-        with pytest.raises(DataError, match="is not a model that can be read here"):
+        with refused("is not a model that can be read here"):
             DecisionFocusedRegressor.load(file)
 
 
@@ -197,7 +199,7 @@ def test_a_damaged_file_is_refused(regressor: DecisionFocusedRegressor, file: Pa
     ],
 )
 def test_a_foreign_file_is_refused(file: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         DecisionFocusedRegressor.load(rewritten(file, **changes))
 
 
@@ -211,7 +213,7 @@ def test_nothing_is_unpickled(file: Path) -> None:
 
     buffer = io.BytesIO()
     np.savez(buffer, A=np.array([Trap()], dtype=object))
-    with pytest.raises(DataError, match="not a model that can be read"):
+    with refused("not a model that can be read"):
         DecisionFocusedRegressor.load(rewritten(file, program=buffer.getvalue()))
 
 
@@ -230,12 +232,10 @@ def test_weights_that_are_no_numbers_are_refused(
     name = next(name for name in saved.weights if name.endswith("weight"))
     weights = {**saved.weights, name: saved.weights[name].clone()}
     weights[name].view(-1)[1] = number
-    with pytest.raises(DataError, match=r"the model is not saved: 1 of the .* are NaN or infinite.*smaller lr"):
+    with refused(r"the model is not saved: 1 of the .* are NaN or infinite.*smaller lr"):
         saving.write(tmp_path / "bad.dfl", saved.metadata, weights, saved.program)
     assert not (tmp_path / "bad.dfl").exists()
-    with pytest.raises(
-        DataError, match=f"1 of the .* in its weights '{name}' are NaN or infinite.*train the model again"
-    ):
+    with refused(f"1 of the .* in its weights '{name}' are NaN or infinite.*train the model again"):
         DecisionFocusedRegressor.load(rewritten(file, weights=safetensors.torch.save(weights)))
 
 
@@ -243,7 +243,7 @@ def test_other_files(tmp_path: Path) -> None:
     DATA.save(tmp_path / "data.npz")
     (tmp_path / "text.dfl").write_text("no model at all")
     for name, reason in (("data.npz", "it lacks metadata.json"), ("text.dfl", "it is no zip file")):
-        with pytest.raises(DataError, match=reason):
+        with refused(reason):
             DecisionFocusedRegressor.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         DecisionFocusedRegressor.load(tmp_path / "missing.dfl")
@@ -260,7 +260,7 @@ def test_other_files(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_file_cannot_hold_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         fitted(**options).save(tmp_path / "model.dfl")
     assert list(tmp_path.iterdir()) == []
 

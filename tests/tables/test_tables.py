@@ -18,6 +18,10 @@ from dflearn.tables.tables import MixedTable, Table, Tables, read_table, write_t
 COLUMNS = {"day": ["mon", "tue"], "a": [1.5, -2e-7], "x(1,2)": [3, 4], 'ü "q"': [0.1 + 0.2, 1e300]}
 
 
+def refused(message: str) -> Any:
+    return pytest.raises(DataError, match=message)
+
+
 def csv_file(folder: Path, content: str | bytes, name: str = "t.csv") -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -46,7 +50,7 @@ def test_spaces_blank_lines_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> 
 def test_infinity_where_it_is_allowed(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "upper:x\ninf\n-3\n")
     assert read_table(path, infinite=True).values[0, 0] == np.inf
-    with pytest.raises(DataError, match="line 2, column 'upper:x' holds inf"):
+    with refused("line 2, column 'upper:x' holds inf"):
         read_table(path)
 
 
@@ -68,20 +72,20 @@ def test_infinity_where_it_is_allowed(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_in_a_csv_file(tmp_path: Path, content: str | bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message) as error:
+    with refused(message) as error:
         read_table(csv_file(tmp_path, content))
     assert str(tmp_path / "t.csv") in str(error.value)
 
 
 def test_what_is_wrong_in_a_parquet_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
+    with refused("cannot be read as Parquet"):
         read_table(csv_file(tmp_path, "a,b\n1,2\n", "t.parquet"))
     pd.DataFrame({"a": [1.0, None]}).to_parquet(path)
-    with pytest.raises(DataError, match="row 1, column 'a' is empty"):
+    with refused("row 1, column 'a' is empty"):
         read_table(path)
     pd.DataFrame({"a": ["x", "y"]}).to_parquet(path)
-    with pytest.raises(DataError, match="row 0, column 'a' holds 'x'"):
+    with refused("row 0, column 'a' holds 'x'"):
         read_table(path)
     with pytest.raises(FileNotFoundError):
         read_table(tmp_path / "missing.parquet")
@@ -99,34 +103,32 @@ def test_rows_are_matched_by_id() -> None:
     aligned = second.aligned_with(first)
     np.testing.assert_array_equal(aligned.values[:, 0], [1, 2, 0])
     assert aligned.where(2) == "y.csv, line 2 (id 'r')"
-    with pytest.raises(DataError, match=r"y.csv has no row with id 's', and x.csv has"):
+    with refused(r"y.csv has no row with id 's', and x.csv has"):
         second.aligned_with(table_of("x.csv", ("p", "q", "r", "s"), 4))
-    with pytest.raises(DataError, match=r"x.csv has no row with id 'r', and y.csv has"):
+    with refused(r"x.csv has no row with id 'r', and y.csv has"):
         second.aligned_with(table_of("x.csv", ("p", "q"), 2))
-    with pytest.raises(DataError, match=r"x.csv has 2 rows and y.csv has 3.*id_column"):
+    with refused(r"x.csv has 2 rows and y.csv has 3.*id_column"):
         table_of("y.csv", None).aligned_with(table_of("x.csv", None, 2))
 
 
 def test_ids_are_there_and_unique(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "day,a\nmon,1\ntue,2\nmon,3\n")
-    with pytest.raises(DataError, match="id 'mon' stands in line 2 and in line 4"):
+    with refused("id 'mon' stands in line 2 and in line 4"):
         read_table(path, "day")
-    with pytest.raises(DataError, match=r"has no column 'days' to name the rows \(id_column\); did you mean 'day'"):
+    with refused(r"has no column 'days' to name the rows \(id_column\); did you mean 'day'"):
         read_table(path, "days")
-    with pytest.raises(DataError, match="line 3: the id column 'day' is empty"):
+    with refused("line 3: the id column 'day' is empty"):
         read_table(csv_file(tmp_path, "day,a\nmon,1\n,2\n"), "day")
-    with pytest.raises(DataError, match="no column of numbers"):
+    with refused("no column of numbers"):
         read_table(csv_file(tmp_path, "day\nmon\n"), "day")
 
 
 def test_columns_are_picked_by_name() -> None:
     table = Table(Path("x.csv"), {"rain": np.array([1.0]), "wind": np.array([2.0])}, ("line 2",))
     np.testing.assert_array_equal(table.in_order(["wind", "rain"], "training").values, [[2, 1]])
-    with pytest.raises(DataError, match=r"x.csv lacks the column 'winds' of training; did you mean 'wind'"):
+    with refused(r"x.csv lacks the column 'winds' of training; did you mean 'wind'"):
         table.in_order(["winds", "rain"], "training")
-    with pytest.raises(
-        DataError, match=r"x.csv has the column 'wind', which is none of training: drop it.*id_column='wind'"
-    ):
+    with refused(r"x.csv has the column 'wind', which is none of training: drop it.*id_column='wind'"):
         table.in_order(["rain"], "training")
 
 
@@ -156,26 +158,17 @@ def test_frames_are_matched_by_their_index() -> None:
     assert rows(frames(None), frames([1, 0, 2])) == [1, 0, 2]
     assert rows(frames([5, 6, 7]), frames(None)) == [0, 1, 2]  # none of the labels is a position
     for one, other, message in (
-        (
-            ["p", "q", "s"],
-            ["p", "q", "r"],
-            r"costs has no row with index 'r', and the table of features has.*reset_index",
-        ),
+        (["p", "q", "s"], ["p", "q", "r"], "costs has no row with index 'r', and the table of features has.*reset_"),
         ([7, 7, 8], [7, 8, 7], "index of the table of costs names some rows twice and differs"),
         ([1, 2, 3], None, r"costs has no row with index 0, and the table of features has: .*reset_index"),
         (None, [2, 3, 4], r"costs has no row with index 3, and the table of features has \(2 such\): .*reset_index"),
         ([0, 1, 0], None, "index of the table of costs names some rows twice and differs"),
     ):
-        with pytest.raises(DataError, match=message):
+        with refused(message):
             rows(frames(one), frames(other))
-    for given in (
-        {"features": frames([2, 0, 1]), "costs": np.eye(3)},
-        {"features": np.eye(3), "costs": frames([2, 0, 1])},
-    ):
-        with pytest.raises(
-            DataError, match=r"is 0, 1, … in another order, and the table of \w+ has none: .*reset_index"
-        ):
-            Tables.of(given, None, {}, "")
+    for features, costs in ((frames([2, 0, 1]), np.eye(3)), (np.eye(3), frames([2, 0, 1]))):
+        with refused(r"is 0, 1, … in another order, and the table of \w+ has none: .*reset_index"):
+            Tables.of({"features": features, "costs": costs}, None, {}, "")
 
 
 @pytest.mark.parametrize("features", [np.eye(3), frames(None)])
@@ -196,7 +189,7 @@ def test_ids_go_before_the_index() -> None:
 def test_columns_as_another_tool_writes_them() -> None:
     table = Table(Path("y.csv"), {"x_1_2": np.array([2.0]), "X[1,1]": np.array([1.0])}, ("line 2",))
     np.testing.assert_array_equal(table.in_order(["x(1,1)", "x(1,2)"], "the program").values, [[1, 2]])
-    with pytest.raises(DataError, match=r"the column 'X\[1,1\]' may be any of 'x\(1,1\)', 'x_1_1'"):
+    with refused(r"the column 'X\[1,1\]' may be any of 'x\(1,1\)', 'x_1_1'"):
         table.in_order(["x(1,1)", "x_1_1", "x_1_2"], "the program")
 
 
@@ -225,7 +218,7 @@ def test_groups_and_weights_are_set_aside() -> None:
         ({"weights": "shop"}, "row 0, column 'shop' holds 'u', which is no number"),
     ]
     for options, message in wrong:
-        with pytest.raises(DataError, match=message):
+        with refused(message):
             Roles.of(table, **options)
 
 
@@ -239,9 +232,9 @@ def test_unreadable_predictions_are_named(tmp_path: Path) -> None:
         ("e.txt", b"1,2\n", "end in .csv or .npz"),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match=message):
+        with refused(message):
             read_predictions(tmp_path / name)
     for name, arrays in (("f.npz", {"y": np.eye(2)}), ("g.npz", {"costs": np.eye(2), "ids": np.arange(3)})):
         np.savez(tmp_path / name, **arrays)
-        with pytest.raises(DataError, match=name):
+        with refused(name):
             read_predictions(tmp_path / name)

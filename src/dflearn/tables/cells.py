@@ -34,12 +34,7 @@ Cells = Sequence[Any] | np.ndarray
 
 
 class UnreadableError(ValueError):
-    """A cell that is not what its column holds.
-
-    Attributes:
-        row: where it stands.
-        looks_right: whether it is of the kind that it was read as, but unclear, so that no other kind should be tried.
-    """
+    """The cell of a row is not what its column holds. looks_right: it is of that kind, but unclear, so no other kind is tried."""
 
     def __init__(self, why: str, looks_right: bool = False, row: int = 0) -> None:
         super().__init__(why)
@@ -47,10 +42,7 @@ class UnreadableError(ValueError):
 
 
 def is_missing(cell: Any, text: bool = False) -> bool:
-    """Whether a cell is empty: `None`, NaN, NaT, an empty text or a word for it.
-
-    text: whether the column holds text, in which "none", "-" and "?" are values.
-    """
+    """Whether a cell is empty: `None`, NaN, NaT, an empty text or a word for it; in a column of `text`, "none" is a value."""
     if isinstance(cell, str):
         return cell.strip() in EMPTY if text else cell.strip().lower() in MISSING
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, Real) and cell != cell)
@@ -63,6 +55,11 @@ def missing(cells: Cells, text: bool = False) -> np.ndarray:
     return np.fromiter((is_missing(cell, text) for cell in cells), bool, len(cells))
 
 
+def full(cells: Cells, text: bool = False) -> list[int]:
+    """The rows that are not empty. text: as of `is_missing`."""
+    return np.flatnonzero(~missing(cells, text)).tolist()
+
+
 def text_of(cell: Any) -> str:
     """A category's text: the numbers 3.0 and 3 and the text " 3" are the same; the texts "3" and "03" are not."""
     if isinstance(cell, Real) and not isinstance(cell, bool) and float(cell).is_integer():
@@ -70,23 +67,19 @@ def text_of(cell: Any) -> str:
     return str(cell).strip()
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
 def coded(cells: Iterable[Any]) -> bool:
     """Whether cells are codes: some begin with a zero, as 01 does, and none is written as only a number is, -1 or 1.5."""
     texts = {str(cell).strip() for cell in cells if not isinstance(cell, float) or not cell.is_integer()}
-    return any(map(CODE.fullmatch, texts)) and not any(map(_is_measured, texts))
-
-
-def _is_measured(text: str) -> bool:
-    """Whether a text is a number with a sign, a decimal point or thousands separators, as no code has."""
-    if text[:1] not in ("+", "-", "−") and "." not in text and "," not in text:
+    if not any(map(CODE.fullmatch, texts)):
         return False
-    try:
-        number_of(text, lambda: True)
-    except UnreadableError as error:
-        return error.looks_right
+    for text in texts:
+        if text.startswith(("+", "-", "−")) or "." in text or "," in text:
+            try:
+                number_of(text, lambda: True)
+            except UnreadableError as error:
+                if not error.looks_right:
+                    continue
+            return False
     return True
 
 
@@ -98,7 +91,7 @@ def has_point(cells: Iterable[Any]) -> bool:
 def number_of(cell: Any, point: Callable[[], bool]) -> float:
     """A cell as a number; an `UnreadableError` that begins with "holds" otherwise.
 
-    `point` tells whether the table is known to have decimal points, so that "1,234" is 1234.
+    point: whether the table has decimal points, so that "1,234" is 1234.
     """
     text = str(cell).strip().replace("−", "-")  # the minus sign that some locales write
     if not _underscored(cell):
@@ -108,8 +101,8 @@ def number_of(cell: Any, point: Callable[[], bool]) -> float:
         whole, fraction = text.replace(",", ""), text.replace(",", ".")
         if "." in text or text.count(",") > 1 or point():
             return float(whole)
-        how = f"which is {whole} with a thousands separator, or {fraction} with a decimal comma: write {whole} or {fraction}"
-        raise UnreadableError(f"holds {text!r}, {how}", True)
+        how = f"{whole} with a thousands separator, or {fraction} with a decimal comma: write {whole} or {fraction}"
+        raise UnreadableError(f"holds {text!r}, which is {how}", True)
     if COMMA.fullmatch(text):
         with_point = text.replace(".", "").replace(",", ".")
         raise UnreadableError(f"holds {text!r}, with a decimal comma: write {with_point}, with a decimal point", True)
@@ -135,8 +128,6 @@ def numbers(cells: Cells, point: Callable[[], bool]) -> np.ndarray:
 
 def booleans(cells: Cells) -> np.ndarray:
     """Cells as 0 and 1, float64 `(rows,)`, NaN where empty; an `UnreadableError` about another word."""
-    if isinstance(cells, np.ndarray) and cells.dtype.kind == "b":
-        return cells.astype(np.float64)
 
     def read(cell: Any) -> float:
         if (word := str(cell).strip().lower()) not in WORDS:
@@ -148,33 +139,27 @@ def booleans(cells: Cells) -> np.ndarray:
 
 def _each(cells: Cells, read: Callable[[Any], float]) -> np.ndarray:
     found = np.full(len(cells), np.nan)
-    for row, cell in enumerate(cells):
-        if not is_missing(cell):
-            try:
-                found[row] = read(cell)
-            except UnreadableError as error:
-                error.row = row
-                raise
+    for row in full(cells):
+        try:
+            found[row] = read(cells[row])
+        except UnreadableError as error:
+            error.row = row
+            raise
     return found
 
 
 def check_mistakes(cells: np.ndarray, held: int, point: Callable[[], bool]) -> None:
     """An error if nearly all of so many cells that are not empty are numbers: the others are no categories but mistakes."""
     wrong = []
-    for row, cell in enumerate(cells):
+    for row in full(cells):
         try:
-            is_missing(cell) or number_of(cell, point)
+            number_of(cells[row], point)
         except UnreadableError:
             wrong.append(row)
     if len(wrong) <= (1 - MOST) * held:
-        raise UnreadableError(
-            f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
-            "it empty if it is not known, or, for a column of categories, write letters before the numbers",
-            row=wrong[0],
-        )
-
-
-# -- times -------------------------------------------------------------------------------------------------------------
+        remedy = "write a number, leave it empty if it is not known, or, for a column of categories, write letters before the numbers"
+        others = f"and nearly all other cells of the column hold numbers: {remedy}"
+        raise UnreadableError(f"holds {str(cells[wrong[0]])!r}, {others}", row=wrong[0])
 
 
 def times(cells: Cells, form: str, offset: float | str | None = "usual") -> tuple[np.ndarray, float | None]:
@@ -184,11 +169,11 @@ def times(cells: Cells, form: str, offset: float | str | None = "usual") -> tupl
         form: "ISO", or a format of `strptime`.
         offset: the clock, in seconds ahead of UTC; `None`: cells name none; "usual": the offset of most cells.
     """
-    found, offsets = np.full(len(cells), "NaT", "datetime64[us]"), np.full(len(cells), np.nan)
     is_time = isinstance(cells, np.ndarray) and cells.dtype.kind == "M"
-    for row, time in enumerate(() if is_time else cells):
-        if is_missing(time):
-            continue
+    found = np.array(cells if is_time else np.full(len(cells), "NaT"), "datetime64[us]")
+    offsets = np.full(len(cells), np.nan)
+    for row in () if is_time else full(cells):
+        time = cells[row]
         if not isinstance(time, date | np.datetime64):
             text = str(time).strip()
             time = _time(text, form) or _time(text, ISO)
@@ -200,43 +185,32 @@ def times(cells: Cells, form: str, offset: float | str | None = "usual") -> tupl
             offsets[row] = np.nan if ahead is None else ahead.total_seconds()
             time = time.replace(tzinfo=None)
         found[row] = time
-    if is_time:
-        found = np.asarray(cells).astype("datetime64[us]")
     if isinstance(offset, str):
         known, counts = np.unique(offsets[~np.isnan(offsets)], return_counts=True)
         offset = float(known[counts.argmax()]) if known.size else None
     wrong = np.flatnonzero(~np.isnat(found) & (np.isnan(offsets) != (offset is None)))
     if wrong.size:
-        has, others, remedy = "with", "none", "write it in all rows, or in none"
-        if offset is not None:
-            has, others, remedy = "without", "one", "write it, as in 2026-03-31T14:05+02:00"
-        text = str(cells[wrong[0]]).strip()
-        why = f"holds {text!r}, {has} an offset from UTC, where other times of the column have {others}: {remedy}"
-        raise UnreadableError(why, True, int(wrong[0]))
+        why = "without an offset from UTC, where other times of the column have one: write it, as in 2026-03-31T14:05+02:00"
+        if offset is None:
+            why = "with an offset from UTC, where other times of the column have none: write it in all rows, or in none"
+        raise UnreadableError(f"holds {str(cells[wrong[0]]).strip()!r}, {why}", True, int(wrong[0]))
     if offset is not None:
         found = found + np.round(1e6 * np.nan_to_num(offset - offsets)).astype("timedelta64[us]")
     return found, offset
 
 
 def time_form(texts: Iterable[str]) -> str | None:
-    """How all these texts are written, "ISO" or a format of `strptime`; `None` if they are no dates.
-
-    A `ValueError` where day and month could each be the other.
-    """
+    """How all these texts are written, as `form` of `times`; `None` if they are no dates. An error where days may be months."""
     distinct = list(dict.fromkeys(text.strip() for text in texts))
     if distinct and all(_time(text, ISO) for text in distinct):
         return ISO
-    forms = [day + clock for day, clock in product(_DATES, _CLOCKS)]
+    forms = [day + clock for day, clock in product(_DATES, _CLOCKS)] if distinct else []
     for text in distinct:
         forms = [form for form in forms if _time(text, form)]
-    if not distinct or not forms:
-        return None
-    readings = {tuple(_time(text, form) for text in distinct): form for form in forms}
-    if len(readings) > 1:
-        example = next(text for text in distinct if len({_time(text, form) for form in forms}) > 1)
-        ways = " or ".join(sorted({str(_time(example, form)) for form in forms}))
-        raise ValueError(f"holds {example!r}, which may be {ways}: write dates as YYYY-MM-DD")
-    return forms[0]
+    for text in distinct:
+        if len(ways := {str(_time(text, form)) for form in forms}) > 1:
+            raise ValueError(f"holds {text!r}, which may be {' or '.join(sorted(ways))}: write dates as YYYY-MM-DD")
+    return forms[0] if forms else None
 
 
 @lru_cache(10_000)

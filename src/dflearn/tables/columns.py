@@ -25,7 +25,7 @@ import numpy as np
 from dflearn.errors import DataError
 from dflearn.program.names import closest
 from dflearn.tables import cells as read
-from dflearn.tables.cells import CODE, ISO, UnreadableError, is_missing, missing, text_of
+from dflearn.tables.cells import CODE, ISO, UnreadableError, missing, text_of
 from dflearn.tables.tables import MixedTable, and_more
 
 FAR = 1.0  # how far outside the range that was seen is far, in widths of that range
@@ -47,20 +47,14 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns that it becomes."""
         own = self._names()
         return (*own, *[f"{self.name} missing"] * bool(self.gaps and own))
 
     def encode(self, table: MixedTable) -> Encoded:
-        """float64 `(rows, len(names))`, and remarks about unusual cells."""
         cells = table.columns[self.name]
         empty = missing(cells, self.text)
-        try:
+        with table.reading(self.name, f", and the column held {self.kind}s in training: correct it, or leave it empty"):
             values, said = self._read(table, cells)
-        except UnreadableError as error:
-            remedy = f", and the column held {self.kind}s in training: correct it, or leave it empty"
-            where = table.cell(error.row, self.name)
-            raise DataError(f"{where} {error}{'' if error.looks_right else remedy}") from error
         if (rows := np.flatnonzero(empty)).size:
             word = cells[rows[0]].strip() if isinstance(cells[rows[0]], str) else ""
             holds = f"holds {word!r}, which counts as empty" if word else "is empty"
@@ -77,7 +71,6 @@ class Column:
         return f"{table.cell(rows[0], self.name)} {said}{f' ({len(rows)} such rows)' if len(rows) > 1 else ''}{then}"
 
     def _names(self) -> Sequence[str]:
-        """The same without the flag."""
         return () if self.kind == "constant" else (self.name,)
 
     def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
@@ -90,23 +83,20 @@ class Column:
 
 @dataclass(frozen=True)
 class RangedColumn(Column):
-    """low, high and middle of the training rows; times in days since 1970."""
-
-    low: float = 0.0
+    low: float = 0.0  # of the training rows; times in days since 1970
     high: float = 0.0
     middle: float = 0.0
 
-    def _far(self, found: np.ndarray) -> np.ndarray:
-        """The rows with numbers far outside the range."""
-        return np.flatnonzero(np.maximum(self.low - found, found - self.high) > FAR * (self.high - self.low))
+    def _far(self, table: MixedTable, found: np.ndarray, held: np.ndarray, said: str) -> list[str]:
+        """A remark where numbers are far outside the range; `said` shows the cell, of those `held`."""
+        far = np.flatnonzero(np.maximum(self.low - found, found - self.high) > FAR * (self.high - self.low))
+        return [self._remark(table, far, said.format(held[row])) for row in far[:1]]
 
 
 @dataclass(frozen=True)
 class NumberColumn(RangedColumn):
-    """thousands: whether commas in the training rows were thousands separators."""
-
     kind = "number"
-    thousands: bool = False
+    thousands: bool = False  # whether commas in the training rows were thousands separators
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self:
@@ -119,15 +109,12 @@ class NumberColumn(RangedColumn):
     def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
         found = read.numbers(cells, lambda: self.thousands or table.has_point())
         _check_finite(found)
-        said = []
-        if (far := self._far(found)).size:
-            seen = f"far outside {self.low:g} … {self.high:g} of the rows trained on"
-            said.append(self._remark(table, far, f"holds {found[far[0]]:g}, {seen}"))
+        seen = f"holds {{:g}}, far outside {self.low:g} … {self.high:g} of the rows trained on"
         codes = [row for row, cell in enumerate(cells) if isinstance(cell, str) and CODE.fullmatch(cell.strip())]
-        if codes:
-            holds = f"holds {cells[codes[0]].strip()!r} in a column of numbers"
-            remedy = "if it is a code, write a letter before all codes and train again"
-            said.append(self._remark(table, codes, holds, f": taken as {found[codes[0]]:g}; {remedy}"))
+        said = self._far(table, found, found, seen)
+        for row in codes[:1]:
+            taken = f": taken as {found[row]:g}; if it is a code, write a letter before all codes and train again"
+            said.append(self._remark(table, codes, f"holds {cells[row].strip()!r} in a column of numbers", taken))
         return np.nan_to_num(found, nan=self.middle)[:, None], said
 
     def _filled(self) -> str:
@@ -135,9 +122,7 @@ class NumberColumn(RangedColumn):
 
 
 def _check_finite(found: np.ndarray, remedy: str = "", *, looks_right: bool = False) -> None:
-    infinite = np.flatnonzero(np.isinf(found))
-    if infinite.size:
-        row = int(infinite[0])
+    for row in np.flatnonzero(np.isinf(found)).tolist():
         raise UnreadableError(f"holds {found[row]}, no finite number{remedy}", looks_right, row)
 
 
@@ -159,11 +144,9 @@ class BooleanColumn(Column):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """levels: each becomes a column. other: whether all others become one more."""
-
     kind, text = "category", True
-    levels: tuple[str, ...] = ()
-    other: bool = False
+    levels: tuple[str, ...] = ()  # each becomes a column
+    other: bool = False  # whether all others become one more
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray) -> Self:
@@ -172,42 +155,33 @@ class CategoryColumn(Column):
         other = len(counts) > MOST_LEVELS
         if other and max(counts.values()) == 1 and not gaps:
             zeros = "; if it holds numbers, write them without leading zeros" if read.coded(cells) else ""
-            raise ValueError(
-                f"holds another text in each row ({next(iter(counts))!r}, …), which tells nothing about others: if it names "
-                f"the rows, pass id_column={name!r}; otherwise leave it out{zeros}"
-            )
+            remedy = f"if it names the rows, pass id_column={name!r}; otherwise leave it out{zeros}"
+            texts = f"another text in each row ({next(iter(counts))!r}, …)"
+            raise ValueError(f"holds {texts}, which tells nothing about others: {remedy}")
         frequent = sorted(counts, key=lambda level: (-counts[level], level))[: MOST_LEVELS - 1 if other else None]
         return cls(name, gaps, tuple(sorted(frequent)), other)
 
     def _names(self) -> Sequence[str]:
         return [f"{self.name}={level}" for level in self.levels] + ([f"{self.name}=other"] if self.other else [])
 
-    @property
-    def codes(self) -> list[str]:
-        """Levels that a number would lose, as 01 its zero."""
+    def _codes(self) -> list[str]:
         return [level for level in self.levels if CODE.fullmatch(level)]
 
     def notes(self) -> list[str]:
-        said = []
-        if self.codes and all(map(str.isdigit, self.levels)):
-            said.append(
-                f"holds codes with leading zeros, as {self.codes[0]!r}: they are categories, and 01 is another "
-                "one than 1; if they are numbers, write them without these zeros"
-            )
-        if self.other:
-            said.append(
-                f"has many categories: the {len(self.levels)} most frequent have a column each, the others share one"
-            )
-        return said
+        said = [
+            f"holds codes with leading zeros, as {code!r}: they are categories, and 01 is another one than 1; if they are "
+            "numbers, write them without these zeros"
+            for code in self._codes()[: all(map(str.isdigit, self.levels))]
+        ]
+        many = f"has many categories: the {len(self.levels)} most frequent have a column each, the others share one"
+        return [*said, *[many] * self.other]
 
     def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
-        place, codes = {level: k for k, level in enumerate(self.levels)}, self.codes
+        place, codes = {level: k for k, level in enumerate(self.levels)}, self._codes()
         found, unknown, numbers = np.zeros((len(table), len(self._names()))), [], []
-        for row, cell in enumerate(cells):
-            if is_missing(cell, text=True):
-                continue
-            text = text_of(cell)
-            if codes and not isinstance(cell, str):
+        for row in read.full(cells, text=True):
+            text = text_of(cells[row])
+            if codes and not isinstance(cells[row], str):
                 numbers.append(row)  # 1 may be 1, 01 or 001
             elif text in place or self.other:
                 found[row, place.get(text, -1)] = 1.0
@@ -226,16 +200,10 @@ class CategoryColumn(Column):
 
 @dataclass(frozen=True)
 class TimeColumn(RangedColumn):
-    """Attributes:
-    form: "ISO", or a format of `strptime`.
-    parts: those of "trend", "weekday", "year", "hour" that enter.
-    offset: the clock by which times are read, in seconds ahead of UTC; `None` if they tell no offset.
-    """
-
     kind = "time"
-    form: str = ISO
-    parts: tuple[str, ...] = ()
-    offset: float | None = None
+    form: str = ISO  # as of `times`
+    parts: tuple[str, ...] = ()  # those of "trend", "weekday", "year", "hour" that enter
+    offset: float | None = None  # as of `times`
 
     @classmethod
     def learn(cls, table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> Self | None:
@@ -257,21 +225,19 @@ class TimeColumn(RangedColumn):
         return [f"{self.name} {end}" for end in ends]
 
     def _moments(self, cells: np.ndarray) -> np.ndarray:
-        """The times; a table that writes all of them in another way is read in that way."""
         try:
             return read.times(cells, self.form, self.offset)[0]
         except UnreadableError as error:
-            with suppress(ValueError):
-                form = read.time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
+            with suppress(ValueError):  # a table may write all its times in another way
+                form = read.time_form(cell for cell in cells[~missing(cells)] if isinstance(cell, str))
                 if form is not None and not error.looks_right:
                     return read.times(cells, form, self.offset)[0]
             raise
 
     def _read(self, table: MixedTable, cells: np.ndarray) -> Encoded:
         moments = self._moments(cells)
-        days, said = read.days_of(moments), []
-        if (far := self._far(days)).size:
-            said.append(self._remark(table, far, f"holds {cells[far[0]]}, far from the times of the rows trained on"))
+        days = read.days_of(moments)
+        said = self._far(table, days, cells, "holds {}, far from the times of the rows trained on")
         columns = [np.nan_to_num(days, nan=self.middle) - self.low] if "trend" in self.parts else []
         for part, phase in read.phases_of(moments).items():
             if part in self.parts and part == "weekday":
@@ -291,9 +257,7 @@ KINDS: dict[str, Any] = {one.kind: one for one in (Column, NumberColumn, Boolean
 class Encoding:
     """The map from a mixed table to numbers: `Encoding.of(table, rows)` learns it, `encoding(table)` applies it.
 
-    Attributes:
-        columns: one for each column of the table.
-        aside: columns that are no features, groups and weights: no remark is made about them.
+    No remark is made about the columns `aside`, those of groups and weights.
     """
 
     columns: tuple[Column, ...]
@@ -303,23 +267,19 @@ class Encoding:
     def of(
         cls, table: MixedTable, rows: Sequence[int] | np.ndarray | None = None, aside: Iterable[str] = ()
     ) -> Encoding:
-        """Learned from the training rows, by default all."""
         chosen = np.arange(len(table)) if rows is None else np.asarray(rows)
         columns = tuple(_learn(table, name, chosen) for name in table.names)
         if not any(column.names for column in columns):
-            raise DataError(
-                f"{table.path}: every column holds one value in all rows to train on, so that there is nothing to learn from"
-            )
+            constant = "every column holds one value in all rows to train on, so that there is nothing to learn from"
+            raise DataError(f"{table.path}: {constant}")
         return cls(columns, tuple(aside))
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns of the table."""
         return tuple(column.name for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns of numbers."""
         return tuple(name for column in self.columns for name in column.names)
 
     @property
@@ -335,42 +295,35 @@ class Encoding:
         """What is unusual in a table: cells that are filled, unknown or far outside what was seen, and other columns."""
         said = [remark for _, remarks in self._encoded(table) for remark in remarks]
         extra = [name for name in table.names if name not in (*self.inputs, *self.aside)]
-        if extra:
-            said.append(
-                f"{table.path} has the column {extra[0]!r}, which is no feature of the model{and_more(extra)}: ignored"
-            )
-        return said
+        unused = f"which is no feature of the model{and_more(extra)}: ignored"
+        return said + [f"{table.path} has the column {name!r}, {unused}" for name in extra[:1]]
 
     def _encoded(self, table: MixedTable) -> list[Encoded]:
         used = [column for column in self.columns if column.names]
         lacking = [column.name for column in used if column.name not in table.columns]
         if lacking:
             hint = closest(lacking[0], [name for name in table.names if name not in self.inputs])
-            raise DataError(
-                f"{table.path} lacks the column {lacking[0]!r} of the features in training{and_more(lacking)}{hint}"
-            )
+            of = f"of the features in training{and_more(lacking)}{hint}"
+            raise DataError(f"{table.path} lacks the column {lacking[0]!r} {of}")
         return [column.encode(table) for column in used]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
         columns = [{"kind": column.kind} | asdict(column) for column in self.columns]
-        plain: dict[str, Any] = json.loads(json.dumps({"columns": columns, "aside": self.aside}))
-        return plain
+        return json.loads(json.dumps({"columns": columns, "aside": self.aside}))
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> Encoding:
-        """The encoding that `as_dict` wrote."""
-        exact = lambda value: tuple(value) if isinstance(value, list) else value  # noqa: E731  # as before JSON
+        columns: list[Column] = []
         try:
-            columns = [
-                KINDS[column["kind"]](**{name: exact(value) for name, value in column.items() if name != "kind"})
-                for column in held["columns"]
-            ]
+            for column in held["columns"]:
+                parts: dict[str, Any] = {
+                    name: tuple(one) if isinstance(one, list) else one for name, one in column.items()
+                }
+                columns.append(KINDS[parts.pop("kind")](**parts))
             return cls(tuple(columns), tuple(held["aside"]))
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"the encoding of the features cannot be read: {error!r}; it is damaged, or newer"
-            ) from error
+            unread = f"the encoding of the features cannot be read: {error!r}; it is damaged, or newer"
+            raise DataError(unread) from error
 
 
 def _learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
@@ -378,12 +331,8 @@ def _learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
     cells = table.columns[name][rows]
     if missing(cells, text=True).all():
         return Column(name, gaps=True)
-    try:
+    with table.reading(name, rows=rows):
         column = _kind(table, name, cells)
-    except ValueError as error:
-        unread = error.row if isinstance(error, UnreadableError) else None
-        where = f"{table.path}, column {name!r}" if unread is None else table.cell(int(rows[unread]), name)
-        raise DataError(f"{where} {error}") from error
     own = MixedTable(table.path, {name: cells}, ("",) * len(cells))
     constant = not column.names or (not column.gaps and len(np.unique(column.encode(own)[0], axis=0)) == 1)
     return Column(name, column.gaps) if constant else column
@@ -394,13 +343,12 @@ def _kind(table: MixedTable, name: str, cells: np.ndarray) -> Column:
     held, kind = cells[~empty], cells.dtype.kind
     if name in table.categories or not held.size or (kind == "O" and read.coded(held)):
         return CategoryColumn.learn(table, name, cells)
-    kinds: tuple[Any, ...] = (NumberColumn, BooleanColumn, TimeColumn)
+    kinds: list[Any] = [TimeColumn] if kind == "M" else [NumberColumn, BooleanColumn, TimeColumn]
     if kind == "b" or (kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
-        kinds = (BooleanColumn,)
-    for one in kinds if kind != "M" else (TimeColumn,):
+        kinds = [BooleanColumn]
+    for one in kinds:
         try:
-            column: Column | None = one.learn(table, name, cells, bool(empty.any()))
-            if column is not None:
+            if (column := one.learn(table, name, cells, bool(empty.any()))) is not None:
                 return column
         except UnreadableError as error:
             if error.looks_right:

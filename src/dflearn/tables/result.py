@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -38,8 +39,8 @@ class TrainResult:
     """The models that `train` made, and how they did. Printed, it is the table that compares them, and a verdict.
 
     Attributes:
-        models: ordinary forecasts first ("your forecast", "ridge", "huber", "boosting", "blend"), then decision-focused ones
-            ("stack", the linear models by their losses, "focused boosting").
+        models: ordinary forecasts first ("your forecast", "ridge", …, "blend"), then decision-focused ones ("stack", the linear models
+            by their losses, "focused boosting").
         baseline: the ordinary model that decision-focused ones have to beat.
         chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the
             validation rows (see `dflearn.tables.choice.choose`).
@@ -77,7 +78,7 @@ class TrainResult:
     notes: list[str]
     record: dict[str, Any]
     seconds: float
-    final: DecisionFocusedRegressor | None = field(default=None)
+    final: DecisionFocusedRegressor | None = None
 
     @property
     def model(self) -> DecisionFocusedRegressor:
@@ -87,8 +88,7 @@ class TrainResult:
     @property
     def rows(self) -> tuple[int, int, int]:
         """The numbers of training, validation and test rows."""
-        train, choose, test = map(len, self.parts)
-        return train, choose, test
+        return len(self.parts.train), len(self.parts.choose), len(self.parts.test)
 
     def predict(self, name: str, x: np.ndarray) -> np.ndarray:
         """The costs that a model predicts for rows of `data.features`."""
@@ -103,9 +103,7 @@ class TrainResult:
         """How the models did, as JSON holds it; per_year: as of `rows_per_year`."""
         rows = rows_per_year(self, per_year)
         return {
-            "chosen": self.chosen,
-            "baseline": self.baseline,
-            "compared": self.compared,
+            **{name: getattr(self, name) for name in ("chosen", "baseline", "compared")},
             "rows": dict(zip(("train", "choose", "test"), self.rows, strict=True)),
             "rows_per_year": rows,
             "savings": [one.as_dict() for one in savings(self, rows or THOUSAND)],
@@ -116,7 +114,6 @@ class TrainResult:
         }
 
     def __str__(self) -> str:
-        """How the models did on the rows to test on, the verdict, and the notes."""
         trained_on, validated, tested_on = self.rows
         marks = {self.baseline: " (baseline)", self.chosen: " (kept)"}
         rows = [
@@ -144,31 +141,27 @@ class TrainResult:
     @property
     def verdict(self) -> str:
         """What the test says, in a sentence or two that do not contradict each other."""
-        said = []
+        said, kept = [], self.tested[self.chosen]
         if YOURS in self.models and self.chosen != YOURS:
-            mine = compare(self.tested[self.chosen], self.tested[YOURS])
+            mine = compare(kept, self.tested[YOURS])
             said.append(f"Against {YOURS}: {mine.verdict(self.chosen, YOURS)}")
-        said.append(
-            f"Kept: {self.chosen}; on the validation rows, no decision-focused model was better beyond chance."
-            if self.chosen == self.baseline
-            else f"Kept: {self.chosen}, which was better than {self.baseline} on the validation rows."
-        )
-        regrets = {name: self.tested[name].absolute_regret for name in self.models}
-        best = min(regrets, key=regrets.__getitem__)
-        kept = self.tested[self.chosen]
-        if regrets[self.chosen] - regrets[best] > kept.roundoff.mean():
-            said.append(
-                f"On the test rows, {best} did best: mean regret {regrets[best]:.4g}, against {regrets[self.chosen]:.4g} for {self.chosen}."
-            )
+        why = f", which was better than {self.baseline} on the validation rows."
+        if self.chosen == self.baseline:
+            why = "; on the validation rows, no decision-focused model was better beyond chance."
+        said.append(f"Kept: {self.chosen}{why}")
+        best = min(self.models, key=lambda name: self.tested[name].absolute_regret)
+        regret, least = kept.absolute_regret, self.tested[best].absolute_regret
+        if regret - least > kept.roundoff.mean():
+            against = f"mean regret {least:.4g}, against {regret:.4g} for {self.chosen}."
+            said.append(f"On the test rows, {best} did best: {against}")
         perfect = (kept.regrets <= kept.roundoff).all()
-        if not perfect and not kept.absolute_regret < self.tested[AVERAGE].absolute_regret:
-            said.append(
+        told = self.difference.verdict(self.compared, self.baseline)
+        if not perfect and not regret < self.tested[AVERAGE].absolute_regret:
+            told = (
                 "On the test rows it does not beat average costs: the features tell too little, or are too many for "
                 "so few rows. Differences between the models mean little then."
             )
-        else:
-            said.append(self.difference.verdict(self.compared, self.baseline))
-        return " ".join(said)
+        return " ".join([*said, told])
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,54 +185,45 @@ class RollingResult:
 
     @property
     def model(self) -> DecisionFocusedRegressor:
-        """The kept model of the last fold."""
         return self.last.model
 
     @property
     def notes(self) -> list[str]:
-        """Those of all folds, each once."""
         return list(dict.fromkeys(note for fold in self.folds for note in fold.notes))
 
     def save(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
-        """Write the model of the last fold, as `TrainResult.save` does."""
         self.last.save(path, options)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Head and rows: the mean regrets of each fold, and of all together."""
-        rows = [
-            [
-                f"{fold.row_names[fold.parts.test[0]]} … {fold.row_names[fold.parts.test[-1]]}",
-                f"{len(fold.parts.train) + len(fold.parts.choose)}",
-                fold.baseline,
-                fold.chosen,
-                *(f"{fold.tested[name].absolute_regret:.4g}" for name in (AVERAGE, fold.baseline, fold.chosen)),
-            ]
-            for fold in self.folds
-        ]
+        rows = []
+        for fold in self.folds:
+            first, last = (fold.row_names[fold.parts.test[k]] for k in (0, -1))
+            trained_on, validated, _ = fold.rows
+            regrets = [fold.tested[name].absolute_regret for name in (AVERAGE, fold.baseline, fold.chosen)]
+            named = [f"{first} … {last}", f"{trained_on + validated}", fold.baseline, fold.chosen]
+            rows.append(named + [f"{regret:.4g}" for regret in regrets])
         rows.append(["together", "", "", "", *(f"{judged.absolute_regret:.4g}" for judged in self.tested.values())])
         return ["rows tested", "trained on", "baseline", "kept", AVERAGE, BASELINE, CHOSEN], rows
 
     @property
     def verdict(self) -> str:
         """The kept models − the baselines on the rows of all folds, and whether that is beyond chance."""
-        value, low, high = self.difference.absolute_regret
-        told = f"{value:+.4g} [{low:+.4g}, {high:+.4g}], {self.difference.confidence:.0%} interval"
+        told = f"{_between(self.difference.absolute_regret, '.4g')}, {self.difference.confidence:.0%} interval"
         same = not self.difference.wins and not self.difference.losses
         said = "The kept models decide as the baselines do." if same else self.difference.verdict(CHOSEN, BASELINE)
         return f"{CHOSEN} − {BASELINE}: {told}. {said}"
 
     def __str__(self) -> str:
         header, rows = self.table()
-        return (
-            f"{len(self.folds)} folds in order of time, each trained on the rows before those that it tests; mean regret\n\n"
-            + tabulate(rows, header, disable_numparse=True, colalign=["left", "right", "left", "left", *["right"] * 3])
-            + f"\n\n{self.verdict}"
-            + "".join(f"\nnote: {note}" for note in self.notes)
-        )
+        align = ["left", "right", "left", "left", *["right"] * 3]
+        table = tabulate(rows, header, disable_numparse=True, colalign=align)
+        told = "folds in order of time, each trained on the rows before those that it tests; mean regret"
+        lines = [f"{len(self.folds)} {told}\n", table, "", self.verdict, *(f"note: {note}" for note in self.notes)]
+        return "\n".join(lines)
 
 
 def together(parts: Sequence[Evaluation]) -> Evaluation:
-    """One evaluation of the rows of several."""
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOINED}
     if parts[0].weights is not None:
         joined["weights"] = np.concatenate([part.weights for part in parts])
@@ -252,9 +236,6 @@ def _cell(number: float, form: str, sign: str = "") -> str:
 
 def _between(estimate: tuple[float, float, float], form: str) -> str:
     return "{} [{}, {}]".format(*(_cell(number, form, "+") for number in estimate))
-
-
-# -- savings -----------------------------------------------------------------------------------------------------------
 
 
 YEAR = 365.2425 * 24 * 3600  # seconds
@@ -272,19 +253,16 @@ class Saving(NamedTuple):
 
     @property
     def per_row(self) -> Estimate:
-        """The mean saving of a row."""
         value, low, high = self.difference.absolute_regret
         return Estimate(0.0 - value, 0.0 - high, 0.0 - low)
 
     @property
     def in_all(self) -> Estimate:
-        """The same for `rows` of them."""
         return Estimate(*(self.rows * number for number in self.per_row))
 
     def as_dict(self) -> dict[str, Any]:
-        held = {
-            name: getattr(self.difference, name) for name in ("wins", "ties", "losses", "confidence", "beyond_chance")
-        }
+        names = ("wins", "ties", "losses", "confidence", "beyond_chance")
+        held = {name: getattr(self.difference, name) for name in names}
         share = None if np.isnan(self.share) else self.share
         held |= {"model": self.model, "against": self.against, "rows": self.rows, "share": share}
         return held | plain({"per_row": self.per_row, "in_all": self.in_all})
@@ -308,12 +286,9 @@ def rows_per_year(result: TrainResult, given: float | None = None) -> float | No
         if not 0 < given < np.inf:
             raise OptionError(f"the rows of a year are a positive number, got {given}")
         return given
-    try:
+    with suppress(ValueError):
         times = [datetime.fromisoformat(name) for name in result.row_names]
-    except ValueError:
-        return None
-    seconds = np.array([time.replace(tzinfo=time.tzinfo or UTC).timestamp() for time in times])
-    span = seconds[-1] - seconds[0]
-    if len(seconds) < 2 or span <= 0 or (np.diff(seconds) < 0).any():
-        return None
-    return float((len(seconds) - 1) * YEAR / span)
+        steps = np.diff([time.replace(tzinfo=time.tzinfo or UTC).timestamp() for time in times])
+        if steps.sum() > 0 and (steps >= 0).all():
+            return float(YEAR / steps.mean())
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,8 +12,8 @@ import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.program.names import closest
-from dflearn.tables.cells import ISO, UnreadableError, missing, numbers, text_of, time_form, times
-from dflearn.tables.tables import MixedTable, Table, objects
+from dflearn.tables.cells import ISO, missing, numbers, text_of, time_form, times
+from dflearn.tables.tables import MixedTable, Table, is_a, objects
 
 AS_IS = "as-is"
 UNTOLD = (
@@ -32,7 +31,6 @@ class Roles(NamedTuple):
     aside: tuple[str, ...]
 
     def take(self, rows: np.ndarray) -> Roles:
-        """The same of these rows."""
         groups = None if self.groups is None else [self.groups[row] for row in rows]
         return Roles(self.features.take(rows), groups, None if self.weights is None else self.weights[rows], self.aside)
 
@@ -43,8 +41,7 @@ class Roles(NamedTuple):
         groups: str | Sequence[Any] | np.ndarray | None = None,
         weights: str | Sequence[float] | np.ndarray | Table | None = None,
     ) -> Roles:
-        """Groups and weights are each the name of a column of the features, one entry per row, a Series, or a table of one
-        column, whose rows are matched as those of other tables."""
+        """Groups and weights: each the name of a column, one entry per row, a Series, or a table of one column, matched by row."""
         given, labels, counts = features, None, None
         aside = tuple(dict.fromkeys(name for name in (groups, weights) if isinstance(name, str)))
         for name in aside:
@@ -52,7 +49,7 @@ class Roles(NamedTuple):
         if groups is not None:
             source, name, cells = _column(given, groups, "groups")
             _check_full(source, name, cells, "each row needs the label of its group")
-            labels = [text_of(cell) for cell in cells]
+            labels = list(map(text_of, cells))
         if weights is not None:
             source, name, _ = _column(given, weights, "weights")
             counts = source.numbers()[name]
@@ -65,8 +62,7 @@ class Roles(NamedTuple):
 
 def _column(table: MixedTable, what: Any, called: str) -> tuple[MixedTable, str, np.ndarray]:
     """The table of a column, with its rows in order, its name and its cells."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(what, pandas.Series):
+    if is_a("pandas", "Series", what):
         what = MixedTable.of(what.to_frame(called), called)
     if isinstance(what, str):
         source = replace(table, columns={what: table.columns[what]})
@@ -75,9 +71,8 @@ def _column(table: MixedTable, what: Any, called: str) -> tuple[MixedTable, str,
     elif np.shape(what) == (len(table),):
         source = replace(table, columns={called: objects(list(what))})
     else:
-        raise DataError(
-            f"{called} has shape {np.shape(what)}, and {table.path} has {len(table)} rows: give one to each row"
-        )
+        rows = f"{table.path} has {len(table)} rows: give one to each row"
+        raise DataError(f"{called} has shape {np.shape(what)}, and {rows}")
     if len(source.names) > 1:
         raise DataError(f"{source.path} has the columns {', '.join(source.names)}: {called} are one column")
     ((name, cells),) = source.columns.items()
@@ -89,25 +84,19 @@ def _check_full(table: MixedTable, name: str, cells: np.ndarray, why: str, text:
         raise DataError(f"{table.cell(empty[0], name)} is empty: {why}")
 
 
-# -- order in time -----------------------------------------------------------------------------------------------------
-
-
 def order_in_time(
     features: MixedTable, ordered: bool | str, id_column: str | None = None, costs: MixedTable | None = None
 ) -> tuple[np.ndarray | None, list[str]]:
     """The order of the rows, int64 `(rows,)`, or `None` if they stay as they are; and remarks for users.
 
-    Args:
-        ordered: the name of a column of times or numbers, which sorts the rows; or `True`, if the rows are in order of time: an
-            error where ids, an index or columns of times say otherwise. "as-is" is the same unchecked.
-        id_column: the name of the column of ids.
-        costs: the table of costs, whose ids or index count if the features have none.
+    `ordered` is as of `train`; the ids or index of the costs count if the features have none.
     """
     if ordered is False or ordered == AS_IS:
         return None, []
     if isinstance(ordered, str):
         return np.argsort(_keys(features, ordered, id_column), kind="stable"), []
     remedy = f"; or, if the rows are in order as they stand, pass ordered={AS_IS!r}"
+    unordered = "so that the rows are not in order of time{}, and later ones would train the model"
     rows = features if costs is None or features.is_named else costs
     labels: Sequence[Any] = rows.ids or rows.index or ()
     try:
@@ -119,38 +108,30 @@ def order_in_time(
             return None, []
         how = "sort the frames by time, with sort_index(), say" if rows.ids is None else f"pass ordered={id_column!r}"
         called = f" (index {labels[later]!s})" if rows.ids is None else ""
-        raise DataError(
-            f"{rows.where(later)}{called} comes after {labels[later - 1]!s}, so that the rows are not in order of time, and "
-            f"later ones would train the model: {how}{remedy}"
-        )
-    backward = []
+        here = f"{rows.where(later)}{called} comes after {labels[later - 1]!s}"
+        raise DataError(f"{here}, {unordered.format('')}: {how}{remedy}")
+    backward: list[str] = []
     for name, cells in features.columns.items():
         with suppress(ValueError):
             if (moments := _times(cells)) is not None:
                 held = np.flatnonzero(~np.isnat(moments))
                 if (later := _first_back(moments[held])) is None:
                     return None, []
-                backward.append((name, held[later], cells[held[later]], cells[held[later - 1]]))
-    if not backward:
-        return None, [UNTOLD]
-    name, row, cell, before = backward[0]
-    raise DataError(
-        f"{features.cell(row, name)} holds {cell!s} and comes after {before!s}, so that the rows are not in order of time by this "
-        f"column, and later ones would train the model: pass ordered={name!r}{remedy}"
-    )
+                before, row = held[later - 1], held[later]
+                here = f"{features.cell(row, name)} holds {cells[row]!s} and comes after {cells[before]!s}"
+                backward.append(f"{here}, {unordered.format(' by this column')}: pass ordered={name!r}{remedy}")
+    if backward:
+        raise DataError(backward[0])
+    return None, [UNTOLD]
 
 
 def _first_back(moments: np.ndarray) -> int | None:
-    """The first of these times that is earlier than the one before it."""
     back = np.flatnonzero(moments[1:] < moments[:-1])
     return int(back[0]) + 1 if back.size else None
 
 
 def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
-    """Cells as datetime64[us] `(rows,)`, NaT where empty; `None` if they hold no times.
-
-    dated: whether digits alone, 20240131, are a date too. A `ValueError` if times can be read in two ways.
-    """
+    """Cells as datetime64[us] `(rows,)`, NaT where empty; `None` if they hold no times. dated: 20240131 is a date, too."""
     if cells.dtype.kind == "M":
         return times(cells, ISO)[0]
     cells = objects([cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells])
@@ -172,11 +153,6 @@ def _keys(table: MixedTable, name: str, id_column: str | None) -> np.ndarray:
         raise DataError(f"{table.path} has no column {name!r} to sort the rows by{closest(name, table.names)}")
     cells = objects(table.ids or ()) if by_id else table.columns[name]
     _check_full(table, name, cells, "the rows are sorted by this column, so each needs its time", text=False)
-    try:
+    with table.reading(name, ", and no time: rows are sorted by times, such as 2026-03-31, or by numbers"):
         found = _times(cells)
         return numbers(cells, table.has_point) if found is None else found
-    except UnreadableError as error:
-        why = "" if error.looks_right else ", and no time: rows are sorted by times, such as 2026-03-31, or by numbers"
-        raise DataError(f"{table.cell(error.row, name)} {error}{why}") from error
-    except ValueError as error:
-        raise DataError(f"{table.path}, column {name!r} {error}") from error

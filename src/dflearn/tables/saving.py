@@ -1,7 +1,5 @@
 """One-file models: a zip that holds JSON, safetensors and a plain .npz. Nothing in it is code, and nothing is pickled.
 
-A module of a user's own is told by its import path; it is imported and run only where who loads the file says so.
-
 metadata.json          format, version, class, parameters, versions of the packages, fingerprint of the program
 weights.safetensors    the model's weights
 program.npz            the program's sparse matrices and vectors
@@ -16,7 +14,7 @@ import json
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from operator import attrgetter
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
 METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
 PACKAGES = ("dflearn", "torch", "numpy", "scipy", "highspy")
+ALONE = "keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
 
 
 class Saved(NamedTuple):
@@ -61,13 +60,8 @@ def write(
         check_weights(weights)
     except DataError as error:
         raise DataError(f"the model is not saved: {error}") from error
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        **metadata,
-        "packages": {name: version(name) for name in PACKAGES},
-        "program": program.fingerprint,
-    }
+    content = {"format": FORMAT, "version": VERSION, **metadata}
+    content |= {"packages": {name: version(name) for name in PACKAGES}, "program": program.fingerprint}
     parts = {
         METADATA: json.dumps(content, indent=2).encode(),
         WEIGHTS: save({name: value.detach().cpu().contiguous() for name, value in weights.items()}),
@@ -83,7 +77,16 @@ def read(path: str | os.PathLike[str]) -> Saved:
     safetensors = _safetensors()
     with open(path, "rb") as file:
         try:
-            parts = _parts(file)
+            if not zipfile.is_zipfile(file):
+                raise DataError("it is no zip file, or is cut short")
+            size = file.seek(0, os.SEEK_END)
+            with zipfile.ZipFile(file) as archive:
+                check_zip(archive, size)
+                if missing := {METADATA, WEIGHTS, PROGRAM} - set(archive.namelist()):
+                    raise DataError(f"it lacks {', '.join(sorted(missing))}")
+                if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                    raise DataError("its parts are compressed, which `save` never does: save the model anew")
+                parts = {name: archive.read(name) for name in (METADATA, WEIGHTS, PROGRAM)}  # read checks each checksum
             metadata = json.loads(parts[METADATA])
             if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
                 raise DataError(f"its marker {FORMAT!r} is missing")
@@ -104,37 +107,19 @@ def read(path: str | os.PathLike[str]) -> Saved:
 def check_weights(weights: Mapping[str, Tensor]) -> None:
     """An error where a weight is no number. (A constant feature has the standard deviation ∞, so that it becomes zero.)"""
     for name, value in weights.items():
-        bad = value.isnan() if name.endswith("deviation") else ~value.isfinite()
-        if bool(bad.any()):
-            raise DataError(
-                f"{int(bad.sum())} of the {value.numel()} numbers in its weights {name!r} are NaN or infinite, so it predicts "
-                "nothing: train the model again, with a smaller lr"
-            )
+        if bad := int((value.isnan() if name.endswith("deviation") else ~value.isfinite()).sum()):
+            numbers = f"{bad} of the {value.numel()} numbers in its weights {name!r} are NaN or infinite"
+            raise DataError(f"{numbers}, so it predicts nothing: train the model again, with a smaller lr")
 
 
 def other_versions(metadata: Mapping[str, Any]) -> list[str]:
     """A warning for each of dflearn and torch that was of another major or minor version when the file was written."""
-    versions = {name: (str(metadata["packages"].get(name, "")), version(name)) for name in ("dflearn", "torch")}
-    return [
-        f"the model was saved with {name} {then}, and this is {now}: predictions may differ in their last digits; "
-        "compare some before you rely on it"
-        for name, (then, now) in versions.items()
-        if then and then.split(".")[:2] != now.split(".")[:2]
-    ]
-
-
-def _parts(file: Any) -> dict[str, bytes]:
-    if not zipfile.is_zipfile(file):
-        raise DataError("it is no zip file, or is cut short")
-    size = file.seek(0, os.SEEK_END)
-    with zipfile.ZipFile(file) as archive:
-        check_zip(archive, size)
-        missing = {METADATA, WEIGHTS, PROGRAM} - set(archive.namelist())
-        if missing:
-            raise DataError(f"it lacks {', '.join(sorted(missing))}")
-        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-            raise DataError("its parts are compressed, which `save` never does: save the model anew")
-        return {name: archive.read(name) for name in (METADATA, WEIGHTS, PROGRAM)}  # read checks each checksum
+    said, remedy = [], "predictions may differ in their last digits; compare some before you rely on it"
+    for name in ("dflearn", "torch"):
+        then, now = str(metadata["packages"].get(name, "")), version(name)
+        if then and then.split(".")[:2] != now.split(".")[:2]:
+            said.append(f"the model was saved with {name} {then}, and this is {now}: {remedy}")
+    return said
 
 
 # -- what a file can hold -------------------------------------------------------------------------------------------
@@ -142,20 +127,21 @@ def _parts(file: Any) -> dict[str, bytes]:
 
 def plain(name: str, value: Any) -> Any:
     """The value as JSON holds it; an error where it is an object."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, (list, tuple)):
         return [plain(name, one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, Combination):
+        return {"combination": value.plan()}
+    if isinstance(value, Imported):
+        return {"import": value.path, "arguments": value.arguments}
+    remedy = f"predictions do not depend on it: name one with set_params({name}=…), then save"
     if isinstance(value, nn.Module) and name == "model":
-        return as_saved(value)
-    raise DataError(
-        f"{name} is a {type(value).__name__}, and a file holds names and numbers only: predictions do not depend on it: name "
-        f"one with set_params({name}=…), then save"
-    )
+        remedy = "build it by its import path, model=dflearn.tables.Imported('package.module:Class', …its arguments…)"
+        remedy += f", or use model='linear' or 'mlp', or {ALONE}, and build the module anew"
+    raise DataError(f"{name} is a {type(value).__name__}, and a file holds names and numbers only: {remedy}")
 
 
 def _solvers(program: Program | None) -> dict[str, Solver]:
@@ -172,7 +158,6 @@ _NAMES = ("variable_names", "cost_names")
 
 
 def _pack(program: Program) -> bytes:
-    """A program as the bytes of an .npz file."""
     of = {name: getattr(program, name) for name in (*_PARTS, *_VECTORS, *_NAMES, "recourse", "sense", "name")}
     of |= {} if program.Q is None else program.Q.parts()  # Q as it was given, whole or as a factor
     of["constraint_names"] = None if program.constraint_names is None else json.dumps(program.constraint_names)
@@ -221,17 +206,13 @@ def _safetensors() -> Any:
 Regressor = TypeVar("Regressor", bound="DecisionFocusedRegressor")
 
 
-def save(
-    regressor: DecisionFocusedRegressor, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None
-) -> None:
+def save(regressor: DecisionFocusedRegressor, path: str | os.PathLike[str], record: Mapping[str, Any] | None) -> None:
     program, decides = regressor._task(None).program, regressor.solver_
-    of = lambda solver: (solver.identity, None if solver.program is None else solver.program.fingerprint)  # noqa: E731
-    names = [name for name, one in _solvers(program).items() if of(one) == of(decides)]
+    known = decides.program is not None and program is not None and decides.program.fingerprint == program.fingerprint
+    names = [name for name, one in _solvers(program).items() if known and one.identity == decides.identity]
     if program is None or not names:
-        raise DataError(
-            f"{decides!r} cannot be saved, and decisions depend on it: fit with a Problem or a Program, "
-            "or keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
-        )
+        remedy = f"fit with a Problem or a Program, or {ALONE}"
+        raise DataError(f"{decides!r} cannot be saved, and decisions depend on it: {remedy}")
     parameters = {name: value for name, value in regressor.get_params(deep=False).items() if name != "problem"}
     metadata = {
         "class": type(regressor).__name__,
@@ -258,27 +239,20 @@ def load(kind: type[Regressor], path: str | os.PathLike[str], *, trust: bool) ->
         parameters = dict(metadata["parameters"])
         if isinstance(parameters.get("model"), dict):
             parameters["model"] = from_saved(parameters["model"], trust=trust)
-        return _filled(kind(program, **parameters), metadata, weights)
+        empty = kind(program, **parameters)
+        empty.hidden, empty.record_ = tuple(empty.hidden), metadata["record"]
+        if metadata["feature_names"]:
+            empty.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        if not all(0 < number < np.inf for number in metadata["scale"].values()):
+            raise DataError(f"its scales are {metadata['scale']}, and positive numbers are wanted")
+        shape, flat, sides = (metadata[name] for name in ("features", "one_dimensional", "with_instances"))
+        task = empty._fill(tuple(shape), flat, sides, Scale(**metadata["scale"]), History(**metadata["history"]))
+        if (solver := _solvers(program).get(metadata["solver"])) is None:
+            raise DataError(f"its solver {metadata['solver']!r} is none that is known here")
+        empty.solver_, empty.model_ = solver, _model(empty, task.objective.p, weights)
+        return empty
     except UNREADABLE as error:
         raise DataError(f"{path} is not a model that can be read here: {error}") from error
-
-
-def _filled(empty: Regressor, metadata: dict[str, Any], weights: dict[str, Tensor]) -> Regressor:
-    """An estimator with the parameters of the file → the fitted one."""
-    empty.hidden, empty.record_ = tuple(empty.hidden), metadata["record"]
-    if metadata["feature_names"]:
-        empty.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
-    if not all(0 < number < np.inf for number in metadata["scale"].values()):
-        raise DataError(f"its scales are {metadata['scale']}, and positive numbers are wanted")
-    shape, flat, sides = (metadata[name] for name in ("features", "one_dimensional", "with_instances"))
-    task = empty._fill(tuple(shape), flat, sides, Scale(**metadata["scale"]), History(**metadata["history"]))
-    assert isinstance(empty.problem, Program)
-    solvers = _solvers(empty.problem)
-    if metadata["solver"] not in solvers:
-        raise DataError(f"its solver {metadata['solver']!r} is none that is known here")
-    empty.solver_ = solvers[metadata["solver"]]
-    empty.model_ = _model(empty, task.objective.p, weights)
-    return empty
 
 
 def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) -> nn.Module:
@@ -288,14 +262,13 @@ def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) 
     parameters = empty.get_params(deep=False)
     if parameters["start"] == "auto":
         parameters["start"] = "ridge" if "correction.weight" in weights else "zero"
-    of = parameters, empty._shape, p
+    of = parameters, empty._shape, p, empty.scale_.costs
     if isinstance(empty.model, str):
         with torch.device("meta"):
-            wanted = sum(part.numel() for part in build(*of, 1.0, seed=0).state_dict().values())
-        held = sum(part.numel() for part in weights.values())
-        if wanted > held:
+            wanted = sum(part.numel() for part in build(*of, seed=0).state_dict().values())
+        if wanted > (held := sum(part.numel() for part in weights.values())):
             raise DataError(f"its model has {wanted} weights, and the file {held}")
-    model = build(*of, empty.scale_.costs, seed=0)
+    model = build(*of, seed=0)
     if any(weights[name].dtype != part.dtype for name, part in model.state_dict().items() if name in weights):
         raise DataError("its weights are of another type than those of its model")
     model.load_state_dict(weights)
@@ -308,28 +281,25 @@ def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) 
 
 
 def build(of: Mapping[str, Any], shape: tuple[int, ...], p: int, scale: float, seed: int) -> nn.Module:
-    """The untrained model in float64 of an estimator with these parameters, for features of this shape: → p costs, in units of
-    `scale`."""
+    """The untrained model in float64 of an estimator with these parameters: features of `shape` → p costs, in units of `scale`."""
     k, model, after = shape[-1], of["model"], cast(nn.Module | None, Positive(scale) if of["positive"] else None)
+    per_cost = len(shape) == 2  # one map that all costs share
+    outputs = 1 if per_cost else p
     if of["start"] != "zero":
-        if len(shape) == 2:  # one map that all costs share
-            p, after = 1, nn.Sequential(after or nn.Identity(), nn.Flatten(-2))
-        forecast = nn.Sequential(Standardize(k), Linear(k, p).double())
-        return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), after=after))
-    built = copy.deepcopy(model) if isinstance(model, nn.Module) else _named(model, of["hidden"], shape, p, scale, seed)
-    return (built if after is None else nn.Sequential(built, after)).double()
-
-
-def _named(model: str, hidden: Sequence[int], shape: tuple[int, ...], p: int, scale: float, seed: int) -> nn.Module:
-    per_cost, k = len(shape) == 2, shape[-1]
-    if model not in ("linear", "mlp"):
+        after = nn.Sequential(after or nn.Identity(), nn.Flatten(-2)) if per_cost else after
+        forecast = nn.Sequential(Standardize(k), Linear(k, outputs).double())
+        return OnForecast(forecast, Correction(Standardize(k + outputs), torch.ones(outputs).double(), after=after))
+    if isinstance(model, nn.Module):
+        built = copy.deepcopy(model)
+    elif model not in ("linear", "mlp"):
         raise OptionError(f"model is 'linear', 'mlp' or a torch module; got {model!r}")
-    if len(shape) > 2 or (per_cost and shape[0] != p):
+    elif len(shape) > 2 or (per_cost and shape[0] != p):
         wanted, came = f"(n_samples, {p}, k)" if per_cost else "(n_samples, k)", ", ".join(map(str, shape))
         raise ShapeError(f"model={model!r} wants features of shape {wanted}; got (n_samples, {came})")
-    outputs = 1 if per_cost else p
-    net = MLP(k, outputs, hidden=hidden, seed=seed) if model == "mlp" else Linear(k, outputs, seed=seed)
-    return Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale)
+    else:
+        net = MLP(k, outputs, hidden=of["hidden"], seed=seed) if model == "mlp" else Linear(k, outputs, seed=seed)
+        built = Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale)
+    return (built if after is None else nn.Sequential(built, after)).double()
 
 
 class Imported(nn.Module):
@@ -339,7 +309,7 @@ class Imported(nn.Module):
 
     Args:
         path: "module:name" of a class or function that returns a module, importable wherever the file is loaded.
-        arguments: what it is called with, as JSON holds it.
+        arguments: its arguments, as JSON holds them.
 
     Examples:
         >>> from dflearn.tables import Imported
@@ -352,18 +322,16 @@ class Imported(nn.Module):
         try:
             plain = json.loads(json.dumps(arguments, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise OptionError(
-                f"the arguments of {path} are to be kept in a file, as JSON holds them: {error}"
-            ) from error
+            kept = "are to be kept in a file, as JSON holds them"
+            raise OptionError(f"the arguments of {path} {kept}: {error}") from error
         name, colon, rest = path.partition(":")
         if not (name and colon and rest):
             raise OptionError(f"a module is imported by 'package.module:name', got {path!r}")
         try:
             made: Any = attrgetter(rest)(importlib.import_module(name))
         except (ImportError, AttributeError) as error:
-            raise OptionError(
-                f"{path!r} cannot be imported here ({error}): install what it is in, or add its folder to PYTHONPATH"
-            ) from error
+            remedy = "install what it is in, or add its folder to PYTHONPATH"
+            raise OptionError(f"{path!r} cannot be imported here ({error}): {remedy}") from error
         if not callable(made):
             raise OptionError(f"{path!r} is a {type(made).__name__}, and something to call is wanted")
         if not isinstance(built := made(**arguments), nn.Module):
@@ -374,28 +342,13 @@ class Imported(nn.Module):
         return self.module(x)
 
 
-def as_saved(module: nn.Module) -> dict[str, Any]:
-    """How a file says which module it is."""
-    if isinstance(module, Combination):
-        return {"combination": module.plan()}
-    if isinstance(module, Imported):
-        return {"import": module.path, "arguments": module.arguments}
-    raise DataError(
-        f"model is a {type(module).__name__}, and a file holds names and numbers only: build it by its import path, "
-        "model=dflearn.tables.Imported('package.module:Class', …its arguments…), or use model='linear' or 'mlp', or "
-        "keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
-    )
-
-
 def from_saved(held: Mapping[str, Any], *, trust: bool) -> nn.Module:
-    """The module that `as_saved` names, once who loads it has said that the code may run."""
+    """The module that a file names, once its reader has said that the code may run."""
     if "combination" in held:
         return Combination.of(held["combination"], trust=trust)
     path, arguments = str(held["import"]), dict(held["arguments"])
     if not trust:
-        raise DataError(
-            f"its model is built by code that is not dflearn's, {path}: loading it runs that code, with arguments from the "
-            "file. If you trust both, load it with trust=True"
-        )
+        runs = "loading it runs that code, with arguments from the file. If you trust both, load it with trust=True"
+        raise DataError(f"its model is built by code that is not dflearn's, {path}: {runs}")
     warnings.warn(f"{path} is imported and run, as the model file asks and trust=True allows", stacklevel=5)
     return Imported(path, **arguments)

@@ -74,26 +74,24 @@ def _read_csv(path: Path) -> Read:
         raise DataError(f"{path} separates columns otherwise than by commas: save it with commas and decimal points")
     for line, cells in numbered:
         if len(cells) != len(names):
-            raise DataError(
-                f"{path}, line {line} has {len(cells)} cells, and the first line names {len(names)} columns"
-            )
+            wanted = f"the first line names {len(names)} columns"
+            raise DataError(f"{path}, line {line} has {len(cells)} cells, and {wanted}")
     columns = [[cells[k] for _, cells in numbered] for k in range(len(names))]
     return Read(names, columns, [f"line {line}" for line, _ in numbered])
 
 
 def _read_parquet(path: Path) -> Read:
     arrow = _arrow()
-    with open(path, "rb"):  # a missing file is an error of its own
-        pass
+    path.open("rb").close()  # a missing file is an error of its own
     try:
         table = arrow.parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     known = (table.schema.pandas_metadata or {}).get("columns", [])
     told = {column["name"] for column in known if column["pandas_type"] == "categorical"}
-    named = (field.name for field in table.schema if field.name in told or arrow.types.is_dictionary(field.type))
+    told |= {field.name for field in table.schema if arrow.types.is_dictionary(field.type)}
     columns, places = [column.to_pylist() for column in table.columns], [f"row {i}" for i in range(table.num_rows)]
-    return Read(list(table.column_names), columns, places, frozenset(named))
+    return Read(table.column_names, columns, places, frozenset(told) & {*table.column_names})
 
 
 def _arrow() -> Any:
@@ -101,13 +99,9 @@ def _arrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "Parquet files need pyarrow: pip install 'dflearn[parquet]', or use a .csv file"
-        ) from error
+        remedy = "pip install 'dflearn[parquet]', or use a .csv file"
+        raise MissingExtraError(f"Parquet files need pyarrow: {remedy}") from error
     return pyarrow
-
-
-# -- which variables a cost enters -------------------------------------------------------------------------------------
 
 
 COLUMNS = ("cost", "variable", "factor")
@@ -158,9 +152,6 @@ def _mapped(path: Path) -> Iterable[tuple[str, Any, Any, Any]]:
     return zip(places, of["cost"], of["variable"], of.get("factor", [None] * len(places)), strict=True)
 
 
-# -- predicted costs ----------------------------------------------------------------------------------------------------
-
-
 def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Predicted costs, float64 `(count, p)`, and instance ids, int64 `(count,)`, where the file has them."""
     ids = None
@@ -173,7 +164,11 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         elif path.suffix == ".csv":
             lines = path.read_text().splitlines()
             names = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
-            if not (rows := lines if _are_numbers(names) else lines[1:]):
+            try:
+                rows = lines[not list(map(float, names)) :]
+            except ValueError:  # names of columns
+                rows = lines[1:]
+            if not rows:
                 raise DataError("it has no rows")
             costs = np.loadtxt(rows, delimiter=",", ndmin=2)
             if names[0] == "id":
@@ -185,10 +180,3 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         raise
     except UNREADABLE as error:
         raise DataError(f"{path} holds no predictions that can be read: {error}") from error
-
-
-def _are_numbers(cells: list[str]) -> bool:
-    try:
-        return bool([float(cell) for cell in cells])
-    except ValueError:
-        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from dflearn.problems import Problem
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.tables.tables import Table
+from dflearn.tables.tables import Table, is_a
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -30,9 +29,8 @@ try:
         validate_data as validate_data,
     )
 except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "estimators of decisions follow scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
-    ) from error
+    missing = "estimators of decisions follow scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
+    raise MissingExtraError(missing) from error
 
 
 class Decider(RegressorMixin, BaseEstimator):
@@ -80,10 +78,7 @@ def beside_decisions(costs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decision_columns(program: Program, decisions: np.ndarray, taken: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Decisions `(rows, n)` by the names of variables; w[0], w[1], … where they have none. Integers are whole.
-
-    taken: names of other columns; a variable of such a name is `name (variable)`.
-    """
+    """Decisions `(rows, n)` by the names of variables, w[0], w[1], … where they have none; `name (variable)` where it is `taken`."""
     names, columns = program.variable_names or tuple(f"w[{k}]" for k in range(program.n)), {}
     for name, values, whole in zip(names, decisions.T, program.integer, strict=True):
         decided = np.rint(values).astype(np.int64) if whole and np.isfinite(values).all() else values + 0.0
@@ -102,12 +97,10 @@ def as_frame(columns: Mapping[str, Any], name: str | None = None, labels: Sequen
 
 def check_same_index(X: Any, y: Any) -> None:
     """An error if both are frames of pandas with different labels of rows."""
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not all(isinstance(one, pandas.DataFrame | pandas.Series) for one in (X, y)):
+    if not all(is_a("pandas", "DataFrame", one) or is_a("pandas", "Series", one) for one in (X, y)):
         return
     if len(X) == len(y) and not X.index.equals(y.index):
         row = int(np.argmax(X.index.to_numpy() != y.index.to_numpy()))
-        raise DataError(
-            f"row {row} is {X.index.tolist()[row]!r} in the index of X and {y.index.tolist()[row]!r} in that of y: write "
-            "y.loc[X.index] if the same rows stand in another order, or y.to_numpy() if they belong together as they stand"
-        )
+        names = f"row {row} is {X.index.tolist()[row]!r} in the index of X and {y.index.tolist()[row]!r} in that of y"
+        loc, to_numpy = "if the same rows stand in another order", "if they belong together as they stand"
+        raise DataError(f"{names}: write y.loc[X.index] {loc}, or y.to_numpy() {to_numpy}")

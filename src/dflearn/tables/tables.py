@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeGuard
@@ -40,10 +41,7 @@ class MixedTable:
     ) -> MixedTable:
         """A table of columns by name (a DataFrame, a dict), of one row by name, a list of such rows, an array, or a file.
 
-        Args:
-            called: its name in messages.
-            id_column: the column that names the rows.
-            names: of the columns of an array; by default 0, 1, ….
+        `called` is its name in messages, `id_column` names the rows, and `names` the columns of an array, by default 0, 1, ….
         """
         if isinstance(what, MixedTable):
             return what
@@ -51,33 +49,26 @@ class MixedTable:
             return read_mixed(what, id_column)
         if _is_rows(what):
             what = {name: [row.get(name) for row in what] for name in dict.fromkeys(key for row in what for key in row)}
-        if isinstance(what, np.ndarray | list) or _is_tensor(what):
+        if isinstance(what, np.ndarray | list) or is_a("torch", "Tensor", what):
             array = np.asarray(what)
             if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
                 width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
-                single = "; write one row as [[…]]" if array.ndim == 1 else ""
-                raise DataError(
-                    f"{called} needs one row per instance and one column each{width}; got {array.shape}{single}"
-                )
-            columns: dict[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
-            return _mixed(called, list(columns), list(columns.values()), None)
+                came = f"got {array.shape}{'; write one row as [[…]]' if array.ndim == 1 else ''}"
+                raise DataError(f"{called} needs one row per instance and one column each{width}; {came}")
+            return _mixed(called, names or list(map(str, range(array.shape[1]))), list(array.T), None)
         if not has_columns(what):
-            raise DataError(
-                f"{called} is a {type(what).__name__}: pass a pandas DataFrame, a dict of columns, an array, or the path of a "
-                ".csv or .parquet file"
-            )
+            remedy = "pass a pandas DataFrame, a dict of columns, an array, or the path of a .csv or .parquet file"
+            raise DataError(f"{called} is a {type(what).__name__}: {remedy}")
         keys = list(what.keys())
         known = list(map(str, keys))
         check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
         held = _columns(called, known, [what[key] for key in keys])
-        kinds = [str(getattr(column, "dtype", None)) for column in held]
-        cells = [
-            objects(list(column)) if kind in ("None", "object", "category") else np.asarray(column)
-            for column, kind in zip(held, kinds, strict=True)
-        ]
-        declared = frozenset(name for name, kind in zip(known, kinds, strict=True) if kind == "category")
-        pandas = sys.modules.get("pandas")
-        labels = tuple(what.index) if pandas is not None and isinstance(what, pandas.DataFrame) else None
+        kinds = {name: str(getattr(column, "dtype", None)) for name, column in zip(known, held, strict=True)}
+        plain = [kind not in ("None", "object", "category") for kind in kinds.values()]
+        cells = [np.asarray(one) if is_plain else objects(list(one)) for one, is_plain in zip(held, plain, strict=True)]
+        declared = frozenset(name for name, kind in kinds.items() if kind == "category")
+        frame: Any = what if is_a("pandas", "DataFrame", what) else None
+        labels = None if frame is None else tuple(frame.index)
         return replace(_mixed(called, known, cells, id_column), categories=declared, index=labels)
 
     @property
@@ -97,8 +88,18 @@ class MixedTable:
         return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
 
     def cell(self, row: int, column: str) -> str:
-        """The name of a cell in messages."""
         return f"{self.path}, {self.places[row]}, column {column!r}"
+
+    @contextmanager
+    def reading(self, column: str, remedy: str = "", rows: np.ndarray | None = None) -> Iterator[None]:
+        """Name the cell, or the column, in errors about it. rows: those that are read, by default all."""
+        try:
+            yield
+        except UnreadableError as error:
+            row = error.row if rows is None else rows[error.row]
+            raise DataError(f"{self.cell(row, column)} {error}{'' if error.looks_right else remedy}") from error
+        except ValueError as error:
+            raise DataError(f"{self.path}, column {column!r} {error}") from error
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -107,57 +108,48 @@ class MixedTable:
         if self.ids is not None and other.ids is not None:
             return self._by_label(other, self.ids, other.ids, "id", "both need the same ids")
         if len(self) != len(other):
-            raise DataError(
-                f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: each row is one instance, in "
-                "the same order in both; or let a column that both have name the rows, with id_column"
-            )
+            remedy = "each row is one instance, in the same order in both; or let a column that both have name the rows, with id_column"
+            raise DataError(f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: {remedy}")
         mine, theirs = (self.index, other.index) if self.ids is None and other.ids is None else (None, None)
         positions = tuple(range(len(self)))
         remedy = "give both frames one index, or call reset_index(drop=True) on both to match rows by position"
         if mine is None or theirs is None:
             labels = mine or theirs or positions
             if labels != positions and set(labels) == set(positions):
-                shuffled, plain = (self, other) if mine else (other, self)
-                raise DataError(
-                    f"the index of {shuffled.path} is 0, 1, … in another order, and {plain.path} has none: {remedy}"
-                )
+                one, another = (self, other) if mine else (other, self)
+                shuffled = f"the index of {one.path} is 0, 1, … in another order"
+                raise DataError(f"{shuffled}, and {another.path} has none: {remedy}")
             return list(positions)
         if mine == theirs or (positions in (mine, theirs) and set(mine).isdisjoint(theirs)):
             return list(positions)
-        for rows, labels, others in ((self, mine, other), (other, theirs, self)):
-            if len(set(labels)) < len(labels):
-                raise DataError(
-                    f"the index of {rows.path} names some rows twice and differs from that of {others.path}: {remedy}"
-                )
         return self._by_label(other, mine, theirs, "index", remedy)
 
     def _by_label(
         self, other: MixedTable, mine: Sequence[Any], theirs: Sequence[Any], kind: str, why: str
     ) -> list[int]:
         for one, labels, another, others in ((self, mine, other, theirs), (other, theirs, self, mine)):
-            have = set(labels)
+            if len(have := set(labels)) < len(labels):
+                twice = f"the {kind} of {one.path} names some rows twice"
+                raise DataError(f"{twice} and differs from that of {another.path}: {why}")
             if lacking := [label for label in others if label not in have]:
-                first = min(lacking) if kind == "id" else lacking[0]
-                raise DataError(
-                    f"{one.path} has no row with {kind} {first!r}, and {another.path} has{and_more(lacking)}: {why}"
-                )
+                without = f"{one.path} has no row with {kind} {min(lacking) if kind == 'id' else lacking[0]!r}"
+                raise DataError(f"{without}, and {another.path} has{and_more(lacking)}: {why}")
         row_of = {label: row for row, label in enumerate(mine)}
         return [row_of[label] for label in theirs]
 
     def aligned_with(self, other: MixedTable) -> Self:
-        """The table with its rows in the order of another's: see `order_like`."""
         return self.take(self.order_like(other))
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
-        """The table of these rows."""
-        pick: Any = lambda labels: None if labels is None else tuple(labels[i] for i in rows)  # noqa: E731
         columns = {name: cells[rows] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, places=pick(self.places), ids=pick(self.ids), index=pick(self.index))
+        labels: dict[str, Any] = {"places": self.places, "ids": self.ids, "index": self.index}
+        kept: dict[str, Any] = {name: tuple(one[i] for i in rows) for name, one in labels.items() if one is not None}
+        return replace(self, columns=columns, **kept)
 
     # -- columns ------------------------------------------------------------------------------------------------
 
     def without(self, name: str, why: str) -> MixedTable:
-        """The table without a column; `why` says in messages what it was wanted for."""
+        """The table without a column, which holds `why`, in words."""
         if name not in self.columns:
             raise DataError(f"{self.path} has no column {name!r} for {why}{closest(name, self.names)}")
         if len(self.columns) == 1:
@@ -181,7 +173,7 @@ class Table(MixedTable):
 
     @classmethod
     def of(cls, what: TableLike, called: str, *, infinite: bool = False, **options: Any) -> Table:
-        """Arguments: as of `MixedTable.of` and `MixedTable.numbers`."""
+        """As `MixedTable.of` and `MixedTable.numbers`."""
         return MixedTable.of(what, called, **options).numbers(infinite=infinite)
 
     @property
@@ -216,14 +208,12 @@ class Table(MixedTable):
                 columns = {means[name]: cells for name, cells in columns.items()}
         lacking, extra = [n for n in names if n not in columns], [n for n in columns if n not in names]
         if lacking:
-            raise DataError(
-                f"{self.path} lacks the column {lacking[0]!r} of {known_from}{and_more(lacking)}{closest(lacking[0], extra)}"
-            )
+            of = f"of {known_from}{and_more(lacking)}{closest(lacking[0], extra)}"
+            raise DataError(f"{self.path} lacks the column {lacking[0]!r} {of}")
         if extra:
-            raise DataError(
-                f"{self.path} has the column {extra[0]!r}, which is none of {known_from}{and_more(extra)}: drop it, or, "
-                f"if it names the rows, pass id_column={extra[0]!r}"
-            )
+            remedy = f"drop it, or, if it names the rows, pass id_column={extra[0]!r}"
+            none = f"which is none of {known_from}{and_more(extra)}: {remedy}"
+            raise DataError(f"{self.path} has the column {extra[0]!r}, {none}")
         return replace(self, columns={name: columns[name] for name in names})
 
 
@@ -255,41 +245,35 @@ def _is_rows(what: Any) -> TypeGuard[list[Mapping[str, Any]]]:
     return isinstance(what, list) and len(what) > 0 and all(isinstance(row, Mapping) for row in what)
 
 
-def _is_tensor(what: Any) -> bool:
-    torch = sys.modules.get("torch")  # who passes a tensor has loaded it
-    return torch is not None and isinstance(what, torch.Tensor)
+def is_a(module: str, name: str, what: Any) -> bool:
+    """Whether something is an instance of a class of a module that may not be loaded yet: then it is none."""
+    return module in sys.modules and isinstance(what, getattr(sys.modules[module], name))
 
 
 def _columns(called: str, names: Sequence[str], held: list[Any]) -> list[Any]:
     """The columns of a mapping; single values are those of one row."""
     single = [
-        isinstance(one, str | bytes) or not isinstance(one, Sized) or getattr(one, "ndim", 1) == 0 for one in held
+        name
+        for name, one in zip(names, held, strict=True)
+        if isinstance(one, str | bytes) or not isinstance(one, Sized) or getattr(one, "ndim", 1) == 0
     ]
-    if all(single):
+    if len(single) == len(names):
         return [[one] for one in held]
-    if any(single):
-        one, other = single.index(True), single.index(False)
-        raise DataError(
-            f"{called}: {names[one]!r} is a single value, and {names[other]!r} is a column of {len(held[other])}: give each one "
-            "entry per row"
-        )
+    if single:
+        name, cells = next(pair for pair in zip(names, held, strict=True) if pair[0] not in single)
+        column = f"{name!r} is a column of {len(cells)}: give each one entry per row"
+        raise DataError(f"{called}: {single[0]!r} is a single value, and {column}")
     return held
 
 
 def objects(cells: Sequence[Any]) -> np.ndarray:
-    """Cells as they are, in an array `(rows,)`."""
     held = np.empty(len(cells), object)
     held[:] = cells
     return held
 
 
 def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, infinite: bool = False) -> Table:
-    """Read a .csv or .parquet file of numbers; another cell is an error.
-
-    Args:
-        id_column: the column that names the rows; the only one that may hold text.
-        infinite: whether cells may be infinite, as bounds may.
-    """
+    """`read_mixed` of numbers; another cell is an error. infinite: whether cells may be, as bounds may."""
     return read_mixed(path, id_column).numbers(infinite=infinite)
 
 
@@ -303,17 +287,14 @@ def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> Mi
 def _mixed(
     path: Path | str,
     names: Sequence[str],
-    columns: Sequence[np.ndarray],
+    columns: list[np.ndarray],
     id_column: str | None,
-    places: Sequence[str] | None = None,
+    places: list[str] | None = None,
 ) -> MixedTable:
     """The table of these columns, with names, ids and lengths checked."""
-    nameless = [k for k, name in enumerate(names, start=1) if not name]
-    if nameless:
-        raise DataError(
-            f"{path}: column {nameless[0]} has no name; name it or drop it (pandas writes such a column for the index: "
-            "to_csv(…, index=False) does not)"
-        )
+    if not all(names):
+        remedy = "name it or drop it (pandas writes such a column for the index: to_csv(…, index=False) does not)"
+        raise DataError(f"{path}: column {[*map(bool, names)].index(False) + 1} has no name; {remedy}")
     check_unique(names, f"{path} ")
     if places is None:
         places = [f"row {i}" for i in range(max(map(len, columns), default=0))]
@@ -322,9 +303,8 @@ def _mixed(
     held, ids = dict(zip(names, map(_text, columns), strict=True)), None
     if id_column is not None:
         if id_column not in held:
-            raise DataError(
-                f"{path} has no column {id_column!r} to name the rows (id_column){closest(id_column, names)}"
-            )
+            hint = closest(id_column, names)
+            raise DataError(f"{path} has no column {id_column!r} to name the rows (id_column){hint}")
         ids = tuple("" if cell is None or cell != cell else str(cell).strip() for cell in held.pop(id_column))
         first: dict[str, str] = {}
         for text, place in zip(ids, places, strict=True):
@@ -334,9 +314,9 @@ def _mixed(
                 raise DataError(f"{path}: id {text!r} stands in {other} and in {place}; each row needs its own")
     if not held:
         raise DataError(f"{path} has no column of numbers")
-    if short := [name for name, cells in held.items() if len(cells) != len(places)]:
-        rows = f"{len(held[short[0]])} rows, and others have {len(places)}"
-        raise DataError(f"{path}: the column {short[0]!r} has {rows}")
+    for name, cells in held.items():
+        if len(cells) != len(places):
+            raise DataError(f"{path}: the column {name!r} has {len(cells)} rows, and others have {len(places)}")
     return MixedTable(path, held, tuple(places), ids)
 
 
@@ -363,10 +343,9 @@ class Tables(NamedTuple):
         wanted: Mapping[str, Sequence[str] | None],
         known_from: str,
     ) -> Tables:
-        """The tables, rows in the order of the features; if these do not name their rows, and the costs do, instances are
-        matched with the costs.
+        """The tables, rows in the order of the features; instances in that of the costs if only these name their rows.
 
-        `wanted`: the names and the order of the columns of a table, where they are known. Those of features an `Encoding` picks.
+        wanted: the columns of a table in their order, where they are known; of the features, an `Encoding` picks them.
         """
         if given["features"] is None:
             raise DataError("there is no table of features: pass a DataFrame, a dict of columns, an array or a file")
@@ -384,11 +363,9 @@ class Tables(NamedTuple):
         return cls(features, **held)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Tables:
-        """The tables of these rows."""
         return Tables(*(None if table is None else table.take(rows) for table in self))  # type: ignore[arg-type]
 
     def instance(self, program: Program) -> Instance | None:
-        """The `Instance` of all rows, if there is a table of instances."""
         return None if self.instances is None else self.instances.instance(program)
 
     def where(self, row: int) -> str:
@@ -398,20 +375,18 @@ class Tables(NamedTuple):
 
 def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) -> np.ndarray:
     """A column as float64; the first cell that is no finite number is an error."""
-    words = cells.dtype.kind == "O"
-    empty = [row for row, cell in enumerate(cells) if words and (cell is None or str(cell).strip() in ("", "<NA>"))]
-    if empty:
-        raise DataError(f"{table.cell(empty[0], name)} is empty: fill it in, or drop the row")
-    try:
+    remedy = "fill it in, or drop the row"
+    for row, cell in enumerate(cells if cells.dtype.kind == "O" else ()):
+        if cell is None or str(cell).strip() in ("", "<NA>"):
+            raise DataError(f"{table.cell(row, name)} is empty: {remedy}")
+    with table.reading(
+        name, f": if the column names the rows, pass id_column={name!r}; write a category as columns of 0 and 1"
+    ):
         if cells.dtype.kind == "M":
             raise UnreadableError(f"holds {str(cells[0])!r}, a time")
         numbers = read_numbers(cells, table.has_point)
-    except UnreadableError as error:
-        remedy = f": if the column names the rows, pass id_column={name!r}; write a category as columns of 0 and 1"
-        raise DataError(f"{table.cell(error.row, name)} {error}{'' if error.looks_right else remedy}") from error
-    bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
-    if bad.size:
-        cell = cells[bad[0]]
+    for bad in np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers)).tolist():
+        cell = cells[bad]
         shown = repr(cell) if isinstance(cell, str) and not cell.strip(" +-").isalpha() else cell  # 'n/a', nan, inf
-        raise DataError(f"{table.cell(bad[0], name)} holds {shown}, no finite number: fill it in, or drop the row")
+        raise DataError(f"{table.cell(bad, name)} holds {shown}, no finite number: {remedy}")
     return numbers

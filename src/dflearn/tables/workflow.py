@@ -94,16 +94,14 @@ def train(
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
         losses: of the linear models: see `DecisionFocusedRegressor`. Default: "smoothed-spo+" and "sce"; where right-hand sides are
-            predicted or something is decided once the truth is known, "task" and "quantile", which stands for forecasts of the
-            level that costs least, and for decisions in several scenarios at once.
+            predicted or there is recourse, "task" and "quantile" (forecasts of the level that costs least, and several scenarios).
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
         epochs: of a linear model; default: 160 steps, fewer if the program is large, and at least 4 epochs.
         lr: how far a step moves its forecasts, in units of their error.
         test: the share of the test rows.
-        ordered: the rows are in order of time: the first train, the last test. The name of a column, or `id_column`, sorts them by its
-            times or numbers. `True`: they are in order as they stand, and times in ids, index or columns that are not are an error;
-            "as-is": the same unchecked.
+        ordered: the rows are in order of time: the first train, the last test. The name of a column sorts them by its times or numbers.
+            `True`: they are in order as they stand, and times in ids, index or columns that are not are an error; "as-is": unchecked.
         gap: the number of rows left out between the parts, in order of time.
         groups: a column of the features (then not used as one), or a label for each row: rows of one label never lie in two
             parts. See `dflearn.data.parts_of`.
@@ -113,17 +111,15 @@ def train(
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
         minutes: of processor time, after which no other decision-focused candidate is begun; a note says which were left out.
-        solves: about how many exact solves the choice may take; if that binds, fewer rows are left out for it, at equal steps, and
-            a note says so. By default 8,000, fewer if a program with integers is large. Variants of one model are compared on the
-            relaxation of such a program.
+        solves: about how many exact solves the choice may take; if that binds, fewer rows are left out for it, and a note says so.
+            By default 8,000, fewer if a program with integers is large; its relaxation compares variants of one model.
         forecasters: of the costs: "ridge", "huber", "boosting" (the default), any estimator or pipeline of scikit-learn's
             kind, or pairs (name, estimator). A file keeps an estimator by skops.
         forecast: your present forecast of the costs, a column for each cost; it is a candidate, and kept unless another is
             better beyond chance.
         refit: train the chosen model again on all rows, with the chosen settings and number of steps; `result.model` is this one
             then, and no row is left to test it.
-        checkpoint: a folder for finished stages; an interrupted call goes on from there, and ends with the same model. The call
-            removes its own at the end, unless `keep_checkpoint`.
+        checkpoint: a folder for finished stages, from which an interrupted call goes on; removed at the end, unless `keep_checkpoint`.
         solver: an exact solver of the program; default: the fastest that suits it.
         accept: the statuses of decisions that may count: `FEASIBLE` too, if the solver has a time limit.
         cache: a folder that remembers solves, as of `label`.
@@ -150,17 +146,12 @@ def train(
     tables, roles, remarks = _read(program, given, ordered, groups, weights, id_column)
     true, rows = tables.costs, len(tables.features)
     assert true is not None
-    if positive and len(negative := np.argwhere(true.values < 0)):
-        row, column = negative[0]
-        raise DataError(
-            f"{true.where(row)}, column {true.names[column]!r} holds {true.values[row, column]:g}, and positive=True "
-            "says that no cost is negative: leave it out"
-        )
+    for row, column in np.argwhere(true.values < 0)[: int(positive)]:
+        cell = f"{true.where(row)}, column {true.names[column]!r} holds {true.values[row, column]:g}"
+        raise DataError(f"{cell}, and positive=True says that no cost is negative: leave it out")
     if rows < LEAST_ROWS:
-        raise DataError(
-            f"{tables.features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some "
-            "hundreds are better"
-        )
+        least = f"to train, choose and test, {LEAST_ROWS} is the least, and some hundreds are better"
+        raise DataError(f"{tables.features.path} has {rows} rows; {least}")
     divided = parts_of(rows, test=test, choose=HELD_OUT, ordered=bool(ordered), gap=gap, groups=roles.groups, seed=seed)
     known = np.arange(divided.test[0] - gap) if ordered else np.setdiff1d(np.arange(rows), divided.test)
     encoding = Encoding.of(roles.features, known, roles.aside)
@@ -181,14 +172,12 @@ def train(
         solves = round(SOLVES * min(1.0, LARGE / max(1, size)))
     most = solves // judged_often(program, losses, len(ours))
     labels = None if roles.groups is None else np.asarray(roles.groups)
-    fit = CrossFit(
-        task, solver, data, known, len(encoding.names), ours, settings, said, folder, cache, labels, device, most
-    )
+    k = len(encoding.names)
+    fit = CrossFit(task, solver, data, known, k, ours, settings, said, folder, cache, labels, device, most)
     found, choice, skipped = _search(fit, Candidates(fit, program), minutes)
     if len(fit.left_out) < fit.all_left_out:
-        skipped.append(
-            f"choices were made on {len(fit.left_out)} of {fit.all_left_out} rows left out, for some {solves} exact solves: see solves="
-        )
+        some = f"{len(fit.left_out)} of {fit.all_left_out} rows left out"
+        skipped.append(f"choices were made on {some}, for some {solves} exact solves: see solves=")
     parts = Parts(known, np.sort(fit.left_out), divided.test)
 
     built = {name: one.build(known) for name, one in found.items()}
@@ -268,9 +257,9 @@ def _search(fit: CrossFit, of: Candidates, minutes: float | None) -> tuple[dict[
     base = best_ordinary(ordinary, drifts=drifts)
     blends = [one for one in ordinary if "weights" in one.detail]
     stacked = base if base in blends else best_ordinary(blends, drifts=drifts)
-    kinds: dict[str, Callable[[], list[Candidate]]] = {STACK: lambda: of.stacks(stacked)}
+    kinds: dict[str, Callable[[], list[Candidate]]] = {STACK: partial(of.stacks, stacked)}
     kinds |= {loss: partial(of.linear, loss, stacked) for loss in settings.losses if loss != QUANTILE}
-    kinds |= {} if of.settled else {TREES: lambda: of.boosted(stacked)}
+    kinds |= {} if of.settled else {TREES: partial(of.boosted, stacked)}
     focused = {}
     for name, make in kinds.items():
         if minutes is not None and time.process_time() - begun > 60 * minutes:
@@ -293,8 +282,6 @@ def train_rolling(
     folds: int,
     test: float = 0.5,
     ordered: bool | str = True,
-    groups: str | Sequence[Any] | None = None,
-    weights: str | Sequence[float] | np.ndarray | Table | None = None,
     id_column: str | None = None,
     checkpoint: str | Path | None = None,
     minutes: float | None = None,
@@ -306,17 +293,16 @@ def train_rolling(
     Args:
         test: the share of rows, the last ones, that all folds test on together.
         minutes: of all folds together.
-        ordered, groups, weights, id_column, checkpoint, forecast, options: as of `train`; `ordered` is never `False`.
+        ordered, id_column, checkpoint, forecast, options: as of `train`; `ordered` is never `False`.
     """
     program = DecisionTask.of(problem).program
     given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
+    groups, weights = options.get("groups"), options.get("weights")
     tables, roles, said = _read(program, given, ordered or True, groups, weights, id_column)
     options |= {"id_column": id_column, "checkpoint": checkpoint, "keep_checkpoint": True, "ordered": AS_IS}
     options["minutes"] = None if minutes is None else minutes / folds
-    results = []
-    for parts in rolling_origins(
-        len(tables.features), folds, test=test, gap=options.get("gap", 0), groups=roles.groups
-    ):
+    results, rows, gap = [], len(tables.features), options.get("gap", 0)
+    for parts in rolling_origins(rows, folds, test=test, gap=gap, groups=roles.groups):
         known = np.arange(parts.test[-1] + 1)
         some, own = tables.take(known), roles.take(known)
         assert some.costs is not None
@@ -352,7 +338,6 @@ def _read(
 def _regressor(
     problem: Problem | Program | Solver, module: Combination, one: Candidate, fit: CrossFit
 ) -> DecisionFocusedRegressor:
-    """The model as an estimator: it predicts, decides and saves itself."""
     loss = {"SmoothedSPOPlus": "smoothed-spo+", "TaskLoss": "task"}.get(one.loss, one.loss)
     options: dict[str, Any] = {"layer": fit.settings.layer, "random_state": fit.settings.seed}
     regressor = DecisionFocusedRegressor(problem, loss=loss, model=module, **options)
@@ -364,37 +349,30 @@ def _regressor(
 
 def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluation:
     """A candidate on the rows left out, as an evaluation like another one."""
-    errors, regrets, weights = (one.forecasts - fit.truth).square().mean(-1), one.regrets, None
+    regrets, weights, objective = one.regrets, None, fit.task.objective
     if fit.held.weights is not None:
         weights = fit.held.weights.numpy()
         weigh = weights / weights.mean()
         regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
-    objective = fit.task.objective
     optima = objective.true_cost(fit.truth, fit.judge.best, fit.held.instance).numpy()
-    return replace(
-        like,
-        ids=fit.held.ids.numpy(),
-        regrets=regrets,
-        optima=-optima if objective.sense == "maximize" else optima,
-        squared_errors=errors.numpy(),
-        weights=weights,
-        decisions=None,
-        predictions=one.forecasts,
-        floor_regrets=None,
-    )
+    measured: dict[str, Any] = {
+        "ids": fit.held.ids.numpy(),
+        "regrets": regrets,
+        "optima": -optima if objective.sense == "maximize" else optima,
+        "squared_errors": (one.forecasts - fit.truth).square().mean(-1).numpy(),
+    }
+    return replace(like, **measured, weights=weights, decisions=None, predictions=one.forecasts, floor_regrets=None)
 
 
 def _notes(program: Program, instance: Instance | None, best: Solution, solver: Solver) -> list[str]:
-    """About predictions that replace costs of the model, about labels that are not proven optimal, and about a solver with a gap
-    or a time limit."""
+    """About predictions that replace costs of the model, and about labels and decisions that are not proven optimal."""
     notes, known = [], None if instance is None else instance.d
     own = [cost for k, cost in (program.replaced or {}).items() if known is None or not known[:, k].any()]
     if own:
-        span = f"{min(own):g}" + (f" … {max(own):g}" if min(own) < max(own) else "")
-        notes.append(
-            f"the model's own cost of {len(own)} predicted variable{'s' * (len(own) > 1)}, {span}, is replaced by the predicted cost; "
-            "to keep it beside the prediction, give instances with a column d:NAME"
-        )
+        span = " … ".join(f"{cost:g}" for cost in sorted({min(own), max(own)}))
+        replaced = f"the model's own cost of {len(own)} predicted variable{'s' * (len(own) > 1)}, {span}, is replaced"
+        remedy = "to keep it beside the prediction, give instances with a column d:NAME"
+        notes.append(f"{replaced} by the predicted cost; {remedy}")
     if count := int((best.status != int(Status.OPTIMAL)).sum()):
         notes.append(f"{count} of {len(best.status)} optimal decisions are the best found within the solver's limit")
     while isinstance(solver, Wrapper):
@@ -402,19 +380,16 @@ def _notes(program: Program, instance: Instance | None, best: Solution, solver: 
     gap, limit = getattr(solver, "gap", 0.0), getattr(solver, "time_limit", np.inf)
     allowed = [f"a gap of {gap:.3g}"] * (program.is_integer and gap > 0) + [f"{limit:g} seconds"] * bool(limit < np.inf)
     if allowed:
-        notes.append(
-            f"decisions are those that the solver finds within {' and '.join(allowed)}: regrets are against such decisions, and may "
-            "be negative"
-        )
+        such = "regrets are against such decisions, and may be negative"
+        notes.append(f"decisions are those that the solver finds within {' and '.join(allowed)}: {such}")
     return notes
 
 
 def _notes_on_models(found: Mapping[str, Candidate], tested: Mapping[str, Evaluation], costs: Tensor) -> list[str]:
     notes, average = [], tested[AVERAGE]
     if zero := int(average.zero_optima.sum()):
-        notes.append(
-            f"{zero} of the {len(average.ids)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
-        )
+        rows = f"{zero} of the {len(average.ids)} test rows"
+        notes.append(f"{rows} have an optimum of zero: the mean of regret / optimum leaves them out")
     forecasts = {name: (one.forecasts, tested[name].predictions) for name, one in found.items()}
     below = [name for name, some in forecasts.items() if any(one is not None and one.min() < 0 for one in some)]
     if below and costs.min() > 0:
