@@ -150,15 +150,12 @@ def decide(
         columns["regret"] = without_roundoff(regret.numpy(), optima)
         known, _ = seen(DecisionDataset(torch.tensor(x), y), record.get("trained_on", ""))
         if known.any():
-            notes.append(
-                f"{int(known.sum())} of the {len(known)} rows were trained on: their regret says nothing about new rows"
-            )
+            trained_on = f"{int(known.sum())} of the {len(known)} rows were trained on"
+            notes.append(f"{trained_on}: their regret says nothing about new rows")
     columns |= decision_columns(program, solution.decision.numpy(), columns)
     plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
-    labels = id_column, ids or tables.features.index
-    return Decisions(
-        plain, cost_columns(regressor.cost_names, predicted), labels, solution, optima, tuple(notes), record["offset"]
-    )
+    labels, named = (id_column, ids or tables.features.index), cost_columns(regressor.cost_names, predicted)
+    return Decisions(plain, named, labels, solution, optima, tuple(notes), record["offset"])
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:

@@ -104,9 +104,7 @@ class Start:
     model: nn.Module  # features → costs: the forecast with `module`, or `module` itself
     train: DecisionDataset  # training rows, with the features that `module` takes
     module: nn.Module  # trained; untouched, it gives the forecast
-    reach: float = (
-        1.0  # the step of each weight that moves a forecast by about its own error: the unit of learning rates
-    )
+    reach: float = 1.0  # the unit of learning rates: a step of each weight by it moves a forecast by about its error
 
     def rows(self, x: Tensor) -> Tensor:
         """Features → the features that `module` takes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,6 +50,7 @@ from dflearn.training.step import counted_rows
 from dflearn.training.validation import Validation
 
 
+@dataclass(eq=False, repr=False)
 class DecisionFocusedRegressor(Decider):
     """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
 
@@ -101,54 +103,31 @@ class DecisionFocusedRegressor(Decider):
         ((2, 12), (2, 12))
     """
 
-    model_: nn.Module
-    solver_: Solver
-    held_out_: np.ndarray
-    record_: dict[str, Any]
-    _shape: tuple[int, ...]
-
-    def __init__(
-        self,
-        problem: Decided | None = None,
-        *,
-        loss: str | Loss | Sequence[str | Loss] = "auto",
-        layer: str | Layer = "auto",
-        model: str | nn.Module = "linear",
-        hidden: Sequence[int] = (64,),
-        start: str = "auto",
-        positive: bool = False,
-        mu: Amount = "auto",
-        sigma: Amount = "auto",
-        step: Amount = "auto",
-        epochs: int = 100,
-        batch_size: int = 32,
-        lr: float = 0.005,
-        validation_fraction: float = 0.2,
-        early_stopping: int | None = 10,
-        refit: bool = True,
-        cache: str | Path | None = None,
-        device: str | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.problem = problem
-        self.loss = loss
-        self.layer = layer
-        self.model = model
-        self.hidden = hidden
-        self.start = start
-        self.positive = positive
-        self.mu = mu
-        self.sigma = sigma
-        self.step = step
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.refit = refit
-        self.cache = cache
-        self.device = device
-        self.random_state = random_state
+    problem: Decided | None = None
+    _: KW_ONLY
+    loss: str | Loss | Sequence[str | Loss] = "auto"
+    layer: str | Layer = "auto"
+    model: str | nn.Module = "linear"
+    hidden: Sequence[int] = (64,)
+    start: str = "auto"
+    positive: bool = False
+    mu: Amount = "auto"
+    sigma: Amount = "auto"
+    step: Amount = "auto"
+    epochs: int = 100
+    batch_size: int = 32
+    lr: float = 0.005
+    validation_fraction: float = 0.2
+    early_stopping: int | None = 10
+    refit: bool = True
+    cache: str | Path | None = None
+    device: str | None = None
+    random_state: Any = 0
+    model_: nn.Module = field(init=False)
+    solver_: Solver = field(init=False)
+    held_out_: np.ndarray = field(init=False)
+    record_: dict[str, Any] = field(init=False)
+    _shape: tuple[int, ...] = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -187,11 +166,12 @@ class DecisionFocusedRegressor(Decider):
         if self.positive and y is not None and y.min() < 0:
             raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        costs = decisions if y is None else y.reshape(len(X), -1)
-        task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
+        costs = None if y is None else y.reshape(len(X), -1)
+        width = np.shape(decisions if costs is None else costs)[-1]
+        task = self._task(None if y is None and not self._only_decides() else width)
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
         self._with_instances = instance is not None
-        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
+        data = self._data(X, costs, decisions, instance, sample_weight)
         rows = counted_rows(data)
         data = data if data.weights is None else data.subset(rows)
         names = self._named(task, y is not None)
@@ -230,8 +210,8 @@ class DecisionFocusedRegressor(Decider):
 
     def _fit(self, start: Start, loss: Loss | list[Loss], seed: int, **watched: Any) -> History:
         """Adam on the module of a start, which is then on the CPU."""
-        rates: dict[str, Any] = {"batch_size": self.batch_size, "lr": self.lr * start.reach, "seed": seed}
-        history = fit(start.module, loss, start.train, device=self.device, progress=False, **rates, **watched)
+        watched |= {"batch_size": self.batch_size, "lr": self.lr * start.reach, "seed": seed}
+        history = fit(start.module, loss, start.train, device=self.device, progress=False, **watched)
         start.module.cpu()
         return history
 
@@ -274,9 +254,8 @@ class DecisionFocusedRegressor(Decider):
             raise OptionError(f"start is 'auto', 'zero' or 'ridge'; got {self.start!r}")
         fits = self.model == "linear" and self._shape[:-1] in ((), (task.objective.p,))
         if self.start == "ridge" and not fits:
-            raise OptionError(
-                "start='ridge' needs model='linear' and features (n_samples, k), or (n_samples, p, k): pass start='zero'"
-            )
+            what = "needs model='linear' and features (n_samples, k), or (n_samples, p, k)"
+            raise OptionError(f"start='ridge' {what}: pass start='zero'")
         if self.start == "ridge" or (self.start == "auto" and fits and train.costs is not None):
             return ridge_start(train, after_model(self.positive, self.scale_.costs))
         zero = self.get_params(deep=False) | {"start": "zero"}
@@ -357,9 +336,8 @@ class DecisionFocusedRegressor(Decider):
         """Predicted costs for an array or a table."""
         X = np.ascontiguousarray(validate_data(self, self._encoded(X), dtype=np.float64, allow_nd=True, reset=False))
         if X.shape[1:] != self._shape:
-            raise ShapeError(
-                f"features had shape (n_samples, {', '.join(map(str, self._shape))}) in fit; got {X.shape}"
-            )
+            shape = ", ".join(map(str, self._shape))
+            raise ShapeError(f"features had shape (n_samples, {shape}) in fit; got {X.shape}")
         costs = predict(self.model_, torch.tensor(X)).numpy()
         return costs.reshape(-1) if self._one_dimensional else costs
 
@@ -375,13 +353,13 @@ class DecisionFocusedRegressor(Decider):
         tables, sides = self.read({"features": X, "instances": instance})
         costs, program = self._costs(tables.features), self.solver_.program
         assert program is not None
-        decisions = self.decider().solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
         columns = beside_decisions(cost_columns(self.cost_names, costs))
-        return self._framed(columns | decision_columns(program, decisions, columns), tables.features)
+        decided = self._solve(costs, sides, name=tables.where).numpy()
+        return self._framed(columns | decision_columns(program, decided, columns), tables.features)
 
-    def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
+    def _solve(self, costs: np.ndarray, instance: Instance | None, **named: Any) -> Tensor:
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
-        return self.decider().solve(y, instance).check().decision
+        return self.decider().solve(y, instance).check(**named).decision
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, *, decisions: Any = None, instance: Instance | None = None
@@ -427,9 +405,8 @@ class DecisionFocusedRegressor(Decider):
     def learned_encoding(self) -> Encoding:
         """The same; an error if there is none."""
         if (encoding := self.encoding) is None:
-            raise DataError(
-                "the model was not made by dfl train, so nothing tells the names of its features: use it in Python, with arrays"
-            )
+            what = "the model was not made by dfl train, so nothing tells the names of its features"
+            raise DataError(f"{what}: use it in Python, with arrays")
         return encoding
 
     @property
@@ -464,9 +441,8 @@ class DecisionFocusedRegressor(Decider):
         if not record["instances"] and given.get("instances") is not None:
             raise DataError("the model was trained without instances: leave it out, or train with it")
         if record["forecast"] and given.get("forecast") is None:
-            raise DataError(
-                "the model builds on your own forecast of the costs: add such a table, decide(…, forecast=…)"
-            )
+            what = "the model builds on your own forecast of the costs"
+            raise DataError(f"{what}: add such a table, decide(…, forecast=…)")
         if not record["forecast"]:
             given = {**given, "forecast": None}
         wanted = {"features": encoding.inputs, "costs": self.cost_names, "instances": list(record["instances"])}

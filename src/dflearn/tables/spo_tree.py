@@ -11,7 +11,7 @@ the mean costs of its two sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -54,6 +54,7 @@ class Node:
     right: Node | None = None
 
 
+@dataclass(eq=False, repr=False)
 class SPOTree(Decider):
     """A tree of X `(n_samples, k)` that is grown from the root by the split with the least regret, and predicts costs.
 
@@ -78,18 +79,11 @@ class SPOTree(Decider):
         (2, 12)
     """
 
-    def __init__(
-        self,
-        problem: Decided | None = None,
-        *,
-        max_depth: int = 3,
-        min_samples_leaf: int = 20,
-        max_thresholds: int = 32,
-    ) -> None:
-        self.problem = problem
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.max_thresholds = max_thresholds
+    problem: Decided | None = None
+    _: KW_ONLY
+    max_depth: int = 3
+    min_samples_leaf: int = 20
+    max_thresholds: int = 32
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Grow the tree on features X and costs y `(n_samples, p)`; `sample_weight` says how much each instance counts."""
@@ -117,9 +111,8 @@ class SPOTree(Decider):
                 "DecisionFocusedRegressor, where loss='task' is the cost after recourse"
             )
         if task.solver.get_state():
-            raise OptionError(
-                f"the answers of {task.solver!r} depend on what it solved before; leaves need an exact solver"
-            )
+            what = f"the answers of {task.solver!r} depend on what it solved before"
+            raise OptionError(f"{what}; leaves need an exact solver")
         self.solver_ = task.solver
         self.tree_ = self._grown(X[kept], y[kept], weights[kept], depth=0)
         return self
@@ -139,13 +132,11 @@ class SPOTree(Decider):
         best = int(values.argmin())
         if not values[best] < leaf.value - BETTER * abs(leaf.value):
             return leaf
-        children = [
+        left, right = (
             self._grown(X[rows], y[rows], weights[rows], depth + 1, one)
             for rows, one in ((sides[best], leaves[best]), (~sides[best], leaves[len(sides) + best]))
-        ]
-        return replace(
-            leaf, feature=int(features[best]), threshold=float(thresholds[best]), left=children[0], right=children[1]
         )
+        return replace(leaf, feature=int(features[best]), threshold=float(thresholds[best]), left=left, right=right)
 
     def _leaves(self, means: np.ndarray, mass: np.ndarray, counts: Sequence[int] | np.ndarray) -> list[Node]:
         """Leaves with mean costs `(count, p)`, mass and numbers of rows `(count,)`."""
@@ -204,8 +195,7 @@ class SPOTree(Decider):
         check_same_index(X, y)
         y = check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
         check_consistent_length(X, y)
-        data = label(
-            DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y))), self.solver_, progress=False
-        )
+        rows = DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y)))
+        data = label(rows, self.solver_, progress=False)
         weights = torch.tensor(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
         return minus_regret(self.solver_, data, torch.tensor(self.decide(X)), weights)
