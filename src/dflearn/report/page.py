@@ -80,22 +80,18 @@ class Page:
     def figure(self, figure: Figure, caption: str, title: str = "", name: str = "") -> None:
         """A matplotlib figure, inside the page. name: of its file (default: from the section and the title)."""
         text = (f"<b>{escape(title)}</b> " if title else "") + escape(caption)
-        svg = self._svg(figure, title or caption, name or self._name(title))
+        svg = self._svg(figure, title or caption, title, name)
         scroll = f'<div class="scroll" tabindex="0">{svg}</div>'
         self._parts.append(f"<figure>{scroll}<figcaption>{text}</figcaption></figure>")
 
     def gallery(self, figures: Iterable[tuple[Figure, str]]) -> None:
         """Figures under their titles, side by side where there is room, below each other on a phone."""
-        body = "".join(
-            f"<figure><figcaption>{escape(title)}</figcaption>{self._svg(figure, title, self._name(title))}</figure>"
-            for figure, title in figures
-        )
+        shown = [(escape(title), self._svg(figure, title, title)) for figure, title in figures]
+        body = "".join(f"<figure><figcaption>{title}</figcaption>{svg}</figure>" for title, svg in shown)
         self._parts.append(f'<div class="gallery">{body}</div>')
 
-    def _name(self, title: str) -> str:
-        return "-".join(filter(None, [next(reversed(self._sections), ""), _slug(title)])) or "figure"
-
-    def _svg(self, figure: Figure, description: str, name: str) -> str:
+    def _svg(self, figure: Figure, description: str, title: str, name: str = "") -> str:
+        name = name or "-".join(filter(None, [next(reversed(self._sections), ""), _slug(title)])) or "figure"
         if name in self.figures:
             name = f"{name}-{len(self.figures) + 1}"
         self.figures[name] = figure

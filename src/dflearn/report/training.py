@@ -49,15 +49,12 @@ def training_page(
     _rows(page, result, unit)
     _features(page, result, unit)
     page.section("What to do next")
-    page.commands(commands if commands is not None else _in_python())
+    page.commands(_in_python() if commands is None else commands)
     if result.notes:
         page.text("Notes:")
         page.items(("", note) for note in result.notes)
     _made(page, result)
     return page
-
-
-# -- sections -------------------------------------------------------------------------------------------------------
 
 
 def _folds(page: Page, rolled: RollingResult, unit: str) -> None:
@@ -92,12 +89,10 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     ]  # fmt: skip
     page.table(header, body)
     year = f" A year has {number(rows)} rows." if rows else ""
-    page.text(
-        f"{_unit(unit)} Each line compares two models row by row on the {len(result.parts.test)} test rows, which were used for "
-        f"nothing else. The {baseline.difference.confidence:.0%} intervals in brackets cover the choice of these rows. A negative "
-        f"number is a loss.{year}",
-        faint=True,
-    )
+    rows_said = f"row by row on the {len(result.parts.test)} test rows, which were used for nothing else."
+    bands = f"The {baseline.difference.confidence:.0%} intervals in brackets cover the choice of these rows."
+    lines = f"Each line compares two models {rows_said} {bands} A negative number is a loss.{year}"
+    page.text(f"{_unit(unit)} {lines}", faint=True)
 
 
 def _models(page: Page, result: TrainResult, unit: str) -> None:
@@ -201,9 +196,9 @@ def influence(
 
 def _made(page: Page, result: TrainResult) -> None:
     page.section("How this was made")
-    parts = result.parts
+    train, choose, test = result.rows
     facts = {
-        "rows": f"{len(parts.train)} for training ({len(parts.choose)} of them, in turn, for validation), {len(parts.test)} for testing",
+        "rows": f"{train} for training ({choose} of them, in turn, for validation), {test} for testing",
         "kept": f"{result.chosen}, by its validation regret",
         "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
@@ -211,9 +206,6 @@ def _made(page: Page, result: TrainResult) -> None:
     }
     page.facts(facts.items())
     page.folded("The same as a table of text", str(result))
-
-
-# -- words and numbers ----------------------------------------------------------------------------------------------
 
 
 def _in_python() -> list[tuple[str, str]]:

@@ -25,17 +25,14 @@ STACK, TREES, QUANTILE, SHIFTED, SCENARIOS = "stack", "focused boosting", "quant
 SHARES = (0.25, 0.5, 0.75)  # of trees in a blend with a linear forecast
 CONVEX = ("smoothed-spo+", "smoothed-spo+mse")  # from whose end SCE goes on
 HALF = 0.5  # of the way from the base to a decision-focused model, tried too
+Parts = dict[str, nn.Module]
 SMOOTHING = 0.3  # μ of the linear model and of boosting, relative to that at which errors move a decision by its size
 
 
 def judged_often(program: Program, losses: Sequence[str], forecasters: int) -> int:
     """About how many candidates are decided with exactly on all rows left out."""
     several = 1 if program.is_integer else 3  # variants of a model
-    focused = several + 2 * len(losses) * several + 2 * several
-    return forecasters + 1 + several + focused
-
-
-Parts = dict[str, nn.Module]
+    return forecasters + 1 + several * (4 + 2 * len(losses))
 
 
 class Candidates:
@@ -45,8 +42,6 @@ class Candidates:
         self.fit, self.program = fit, program
         self.settled = program.predicts_rows or program.recourse is not None
         self.size = program.n + len(program.b) + len(program.h)
-
-    # -- ordinary -------------------------------------------------------------------------------------------------
 
     def ordinary(self) -> list[Candidate]:
         """Each forecast by itself, and the best blend of them."""
@@ -81,11 +76,9 @@ class Candidates:
         least = nnls(factor.T, np.linalg.solve(factor, np.ones(count)))[0]  # min aᵀ gram a + (Σ a − 1)², up to scale
         yield torch.tensor(least / least.sum())
         if any(trees) and not all(trees):
-            of_kind = lambda kind: np.where(np.array(trees) == kind, np.diag(gram), np.inf).argmin()  # noqa: E731
-            alone = torch.eye(count, dtype=torch.float64)
-            yield from ((1 - share) * alone[of_kind(False)] + share * alone[of_kind(True)] for share in SHARES)
-
-    # -- predicted right-hand sides -------------------------------------------------------------------------------
+            best = [int(np.where(np.array(trees) == kind, np.diag(gram), np.inf).argmin()) for kind in (False, True)]
+            linear, boosted = torch.eye(count, dtype=torch.float64)[best]
+            yield from ((1 - share) * linear + share * boosted for share in SHARES)
 
     def quantiles(self, ordinary: list[Candidate]) -> list[Candidate]:
         """Forecasts of the level that costs least: shifted by a quantile of their errors, linear, and boosted."""
@@ -97,8 +90,7 @@ class Candidates:
         return found + fit.judged([self._level(Boosting("boosted quantile", fit.settings.seed, level=level))])
 
     def scenarios(self, ordinary: list[Candidate]) -> list[Candidate]:
-        """Decisions for typical errors on rows left out, around the ordinary forecast of the least error; for a row, errors of the
-        other windows."""
+        """Decisions for typical errors of the other windows, around the ordinary forecast of the least error."""
         fit, count = self.fit, min(scenario_count(self.program), *(len(own) for own in self.fit.windows))
         if not count or len(fit.windows) < 2:
             return []
@@ -114,6 +106,7 @@ class Candidates:
         return [Candidate(SCENARIOS, base.forecasts, build, "task", base.trees, detail, regrets)]
 
     def _level(self, forecaster: LinearQuantile | Boosting) -> Candidate:
+        """A forecast of quantiles by itself."""
         fit, name, detail = self.fit, forecaster.name, {"level": forecaster.level}
         one, left_out = torch.ones(1, dtype=torch.float64), fit.after(fit.cross(forecaster)[1])
         build = lambda rows: fit.combination({name: forecaster.fit(fit.rows.of(rows))}, one)  # noqa: E731
@@ -134,8 +127,6 @@ class Candidates:
                 shifted[own] += offset(errors[others], level)
             build = fit.builder(fit.weights_of(base), offset(errors, level))
             yield Candidate(name, fit.after(shifted), build, QUANTILE, base.trees, {"level": level})
-
-    # -- decision-focused -----------------------------------------------------------------------------------------
 
     def stacks(self, base: Candidate) -> list[Candidate]:
         """The decision-focused stack on the best ordinary one: weights; weights and offsets; the same by groups of costs."""

@@ -43,8 +43,7 @@ FOLDS, FIRST = 4, 0.4  # parts of the known rows; in order of time, the share th
 def folds_of(
     rows: np.ndarray, *, ordered: bool, gap: int = 0, groups: np.ndarray | None = None, seed: int
 ) -> list[Fold]:
-    """Rows in parts that are forecast from the others; in order of time, from earlier rows, less a gap, so that the first rows
-    are in no part. Rows with one label in `groups` stay together."""
+    """Rows in parts, each forecast from the others; in order of time, from earlier rows, less a gap. Groups stay together."""
     labels = np.arange(len(rows)) if groups is None else np.unique(np.asarray(groups)[rows], return_inverse=True)[1]
     if ordered:
         borders = np.append(np.flatnonzero(np.diff(labels)) + 1, len(rows))
@@ -200,8 +199,7 @@ class CrossFit:
         return torch.tensor([base.detail["weights"].get(name, 0.0) for name in self.crossed], dtype=torch.float64)
 
     def judged(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with their regrets. Of those with one name, where exact decisions cost more than those of the
-        relaxation, only the best on the relaxation is judged by the former."""
+        """The candidates with their regrets: of an integer program, only the one that is best on the relaxation."""
         some = list(candidates)
         if not self.judge.same and len(some) > 1:
             some = [min(some, key=lambda one: float(self.judge.relaxed_regrets(one.forecasts).mean()))]
@@ -211,8 +209,6 @@ class CrossFit:
         if some:
             self.progress.tell(f"{some[0].name}: regret {min(one.mean for one in some):.4g} on the validation rows")
         return some
-
-    # -- stages ---------------------------------------------------------------------------------------------------
 
     def stored(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of `compute`; from the folder, if it is there."""

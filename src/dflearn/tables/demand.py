@@ -80,9 +80,6 @@ def critical_ratios(program: Program) -> np.ndarray | None:
     return np.where(factor > 0, ratios, 1 - ratios) if ((ratios > 0) & (ratios < 1)).all() else None
 
 
-# -- scenarios ---------------------------------------------------------------------------------------------------------
-
-
 def scenario_count(program: Program) -> int:
     """How many scenarios a program may have; 0 where it has no recourse, or is too large."""
     if program.recourse is None or not program.recourse.any() or program.Q is not None:

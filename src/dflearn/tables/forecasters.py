@@ -125,14 +125,12 @@ class Boosting(Forecaster):
             "early_stopping": False,
             "random_state": self.seed,
         }
-        levels = [None] * costs if self.level is None else np.broadcast_to(self.level, (costs,))
-        kinds = [{} if level is None else {"loss": "quantile", "quantile": float(level)} for level in levels]
+        levels: Any = [] if self.level is None else np.broadcast_to(self.level, (costs,))
+        kinds = [{"loss": "quantile", "quantile": float(level)} for level in levels] or [{}] * costs
         counts, targets = None if rows.weights is None else rows.weights.numpy(), (rows.y / units_of(rows.y)).numpy().T
+        made = [HistGradientBoostingRegressor(**options, **kind) for kind in kinds]
         with one_thread():
-            return [
-                HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
-                for kind, target in zip(kinds, targets, strict=True)
-            ]
+            return [model.fit(rows.x.numpy(), y, counts) for model, y in zip(made, targets, strict=True)]
 
     def fit(self, rows: Rows) -> nn.Module:
         return as_trees(self.models(rows), self._most(rows.y.shape[1]), units_of(rows.y))
@@ -248,9 +246,6 @@ def forecasters_of(given: Sequence[Any] | None, features: int, costs: int, seed:
     return found
 
 
-# -- modules -----------------------------------------------------------------------------------------------------------
-
-
 class Given(nn.Identity):
     """The forecast in the columns behind the features."""
 
@@ -272,10 +267,8 @@ class Estimator(nn.Module):
         saved = bytes(state_dict[prefix + "saved"].numpy())
         unknown = [kind for kind in _skops().get_untrusted_types(data=saved) if kind != PLAIN]
         if unknown and not self.trust:
-            raise DataError(
-                f"its model holds objects of {', '.join(sorted(unknown)[:5])}, whose code loading would run: if you trust them, "
-                "load it with trust=True"
-            )
+            what = f"its model holds objects of {', '.join(sorted(unknown)[:5])}, whose code loading would run"
+            raise DataError(f"{what}: if you trust them, load it with trust=True")
         self.fitted = _skops().loads(saved, trusted=[*unknown, PLAIN])
 
 

@@ -58,16 +58,9 @@ class MethodEntry:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layer", "make", "share")}
 
     def __str__(self) -> str:
-        lines = {
-            "paper": self.paper,
-            "needs": ", ".join(self.needs),
-            "solves": f"{self.solves} per instance and step",
-            "convex": "yes" if self.convex else "no",
-            "to tune": self.tune,
-            "code": self.code,
-            "PyEPO": self.pyepo or "–",
-            "studies": self.study or "–",
-        }
+        solves, convex = f"{self.solves} per instance and step", "yes" if self.convex else "no"
+        lines = {"paper": self.paper, "needs": ", ".join(self.needs), "solves": solves, "convex": convex}
+        lines |= {"to tune": self.tune, "code": self.code, "PyEPO": self.pyepo or "–", "studies": self.study or "–"}
         return "\n".join([f"{self.name}: {self.title}", *(f"  {name:<8} {value}" for name, value in lines.items())])
 
 
@@ -98,10 +91,8 @@ class Materials:
     @property
     def program(self) -> Program:
         if self.task.program is None:
-            raise OptionError(
-                f"{self.loss!r} works on the constraints of a program, and {self.task.solver!r} knows none: "
-                "use layer='exact' or 'perturbed' with loss 'spo+', 'sce' or 'pfy'"
-            )
+            what = f"{self.loss!r} works on the constraints of a program, and {self.task.solver!r} knows none"
+            raise OptionError(f"{what}: use layer='exact' or 'perturbed' with loss 'spo+', 'sce' or 'pfy'")
         return self.task.program
 
     @property
@@ -246,8 +237,7 @@ METHODS = (
 
 LOSSES = tuple(entry.name for entry in METHODS)
 WITHOUT_SOLVES = ("mse", "quantile")  # which no decisions of the data enter, nor the automatic μ
-# Those that are defined where right-hand sides are predicted, the default first.
-WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")
+WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")  # defined there; the default first
 LAYERS = {
     "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",
     "davis-yin": "the same by 100 iterations of Davis-Yin splitting, differentiated through all of them",
@@ -262,10 +252,10 @@ def default_losses(task: DecisionTask, with_costs: bool = True) -> tuple[str, ..
 
     "task" if right-hand sides are predicted. SPO+ if a function decides. Without costs, a Fenchel-Young loss.
     """
-    if not with_costs:
-        return ("pfy",) if task.program is None else ("fenchel-young",)
     if task.program is None:
-        return ("spo+",)
+        return ("spo+" if with_costs else "pfy",)
+    if not with_costs:
+        return ("fenchel-young",)
     return ("task",) if task.program.predicts_rows else ("smoothed-spo+mse",)
 
 
@@ -279,8 +269,7 @@ def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: S
     entry = next((entry for entry in METHODS if entry.name == loss), None)
     if entry is None:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
-    if task.program is not None and task.program.predicts_rows:
-        check_rows([loss])
+    check_rows(task.program, [loss])
     if entry.layer == OWN_SOLVER and layer not in ("auto", "relaxed", "exact"):
         one_of = "'auto' or 'relaxed' for that of the relaxation, or 'exact'"
         raise OptionError(f"loss {loss!r} brings its own layer around a solver: layer is {one_of}; got {layer!r}")
@@ -305,14 +294,14 @@ def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...
     if losses is None:
         settled = program.predicts_rows or program.recourse is not None
         return ("task", "quantile") if settled else ("smoothed-spo+", "sce")
-    if program.predicts_rows:
-        check_rows(losses)
+    check_rows(program, losses)
     return tuple(losses)
 
 
-def check_rows(losses: Sequence[str]) -> None:
+def check_rows(program: Program | None, losses: Sequence[str]) -> None:
+    """An error if the program predicts right-hand sides, and a loss is not defined there."""
     wrong = [loss for loss in losses if loss not in WITH_PREDICTED_ROWS]
-    if wrong:
+    if program is not None and program.predicts_rows and wrong:
         raise OptionError(
             f"loss {wrong[0]!r} is not defined where right-hand sides are predicted, since what is optimal for the truth may be "
             f"infeasible for the prediction: use {', '.join(map(repr, WITH_PREDICTED_ROWS[:-1]))}"

@@ -149,18 +149,14 @@ def crossed(
     return found, learned(np.arange(len(truth)))
 
 
-# -- on the gradient of a loss -----------------------------------------------------------------------------------------
-
-
 ROUNDS, DEPTH, SHRINK, STEP_TREES = 20, 3, 0.5, (1.0, 0.5, 0.25)
 
 
 def on_gradient(
     x: Tensor, forecasts: Tensor, loss: Callable[[Tensor], tuple[float, Tensor]], rounds: int = ROUNDS, seed: int = 0
 ) -> Trees:
-    """Trees that correct forecasts `(rows, p)`: in each round, one tree of all costs is fitted to the gradient of the loss, with a
-    step by the parabola through the slopes at both ends; it ends when nothing is gained. loss: forecasts → mean and gradient.
-    """
+    """Trees that correct forecasts `(rows, p)`: each round fits one tree of all costs to the gradient of the loss, with a step by the
+    parabola through the slopes at both ends, until nothing is gained. loss: forecasts → mean and gradient."""
     from sklearn.tree import DecisionTreeRegressor
 
     unit, found, least = units_of(forecasts), [], min(PER_LEAF, max(1, len(x) // 5))
