@@ -66,8 +66,7 @@ def test_trees_are_scikit_learns() -> None:
     trees = as_trees(Boosting(number=20, seed=3).models(Rows(x, y, None)), 20, linear.units_of(y))
     new, _ = data(100, seed=1)
     new[::3, 1], new[::5, 0] = torch.nan, torch.nan
-    for j in range(3):
-        unit = y[:, j].std(correction=0).item()
+    for j, unit in enumerate(y.std(0, correction=0).numpy()):
         model = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=15, early_stopping=False, random_state=3)
         model.fit(x.numpy(), y[:, j].numpy() / unit)
         np.testing.assert_allclose(trees(new)[:, j], model.predict(new.numpy()) * unit, rtol=1e-12)
@@ -80,9 +79,7 @@ def test_trees_are_scikit_learns() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize(
-    "forecaster", [OurRidge(), Boosting(number=5), Own("trees", DecisionTreeRegressor(max_depth=2))]
-)
+@pytest.mark.parametrize("forecaster", [OurRidge(), Boosting(number=5), Own("t", DecisionTreeRegressor(max_depth=2))])
 def test_no_row_is_forecast_by_a_model_that_saw_it(forecaster: Forecaster, ordered: bool) -> None:
     """Where one row's costs change, its own forecast does not; in order of time, no earlier row's does."""
     x, y = data(80)
@@ -187,18 +184,12 @@ def test_an_estimator_of_ones_own_is_loaded_only_by_those_who_trust_it() -> None
 
 
 def test_forecasters_by_name_and_by_hand() -> None:
+    given = ["ridge", Ridge(), ("mine", Ridge(3))]
     assert [one.name for one in forecasters_of(None, 5, 5, 0)] == ["ridge", "huber", "boosting"]
     assert [one.name for one in forecasters_of(None, 500, 500, 0)] == ["ridge", "boosting"]
-    assert [one.name for one in forecasters_of(["ridge", Ridge(), ("mine", Ridge(3))], 5, 5, 0)] == [
-        "ridge",
-        "Ridge",
-        "mine",
-    ]
-    for wrong, why in (
-        (["rigde"], "forecasters are ridge, huber, boosting"),
-        ([3], "has fit and predict"),
-        ([Ridge(), Ridge(2)], "name each"),
-    ):
+    assert [one.name for one in forecasters_of(given, 5, 5, 0)] == ["ridge", "Ridge", "mine"]
+    wrongs = (["rigde"], "are ridge, huber, boosting"), ([3], "has fit and predict"), ([Ridge(), Ridge(2)], "name each")
+    for wrong, why in wrongs:
         with pytest.raises(OptionError, match=why):
             forecasters_of(wrong, 5, 5, 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ PROGRAM = Program(G=np.array([[2.0, 3, 1, 4], [1, 1, 2, 1]]), h=[5, 2.5], upper=
 TASK = DecisionTask.of(PROGRAM)
 NAMES = [entry.name for entry in METHODS]
 ENTRIES = dict(zip(NAMES, METHODS, strict=True))
+SOLVES = {"0": (0, 0), "1": (1, 0), "2": (2, 0), "samples": (0, 1), "2 samples": (0, 2)}  # and by each sample
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "methods.md"
 
 
@@ -55,11 +57,8 @@ def shape(module: nn.Module | None) -> Any:
     """What a loss is made of: the classes, and options that choose a formula."""
     if module is None:
         return None
-    options = {
-        name: getattr(module, name, None)
-        for name in ("variant", "kind", "reduction", "multiplicative", "projection", "difference")
-    }
-    layer = getattr(module, "layer", None)
+    names = ("variant", "kind", "reduction", "multiplicative", "projection", "difference")
+    options, layer = [getattr(module, name, None) for name in names], getattr(module, "layer", None)
     return type(module), options, shape(layer), type(getattr(module, "solver", None)).__name__
 
 
@@ -80,41 +79,24 @@ def test_what_the_table_says_it_needs(name: str) -> None:
         make_loss(name, "auto", function, SCALE)
 
 
-class Counted:
-    """How many instances a solver is asked for."""
-
-    def __init__(self, solver: Any) -> None:
-        self.solver, self.count, self.inner = solver, 0, solver._solve
-        solver._solve = self
-
-    def __call__(self, c: Any, sides: Any, start: Any) -> Any:
-        self.count += len(c)
-        return self.inner(c, sides, start)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if ENTRIES[name].solves in ("0", "1", "2", "2 samples", "samples")]
-)
+@pytest.mark.parametrize("name", [entry.name for entry in METHODS if entry.solves in SOLVES])
 def test_solves_per_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    solver = dflearn.HiGHS(PROGRAM)
-    task = DecisionTask.of(solver)
+    task = DecisionTask.of(dflearn.HiGHS(PROGRAM))
     loss = make_loss(name, "auto", task, SCALE, data=DATA)
-    counted = Counted(task.relaxed)
+    solve = Mock(wraps=task.relaxed._solve)
+    monkeypatch.setattr(task.relaxed, "_solve", solve)
     leaf = numbers(2).requires_grad_()
-    value = loss(leaf, DATA.batch())
-    torch.autograd.grad(value.sum(), leaf)
+    torch.autograd.grad(loss(leaf, DATA.batch()).sum(), leaf)
     samples = getattr(loss.layer, "samples", getattr(loss, "samples", 1))
-    told = {"0": 0, "1": 1, "2": 2, "samples": samples, "2 samples": 2 * samples}[ENTRIES[name].solves]
-    assert counted.count == told * len(DATA)
+    each, by_sample = SOLVES[ENTRIES[name].solves]
+    assert sum(len(call.args[0]) for call in solve.call_args_list) == (each + by_sample * samples) * len(DATA)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_named_loss_keeps_the_contract(name: str) -> None:
     random = "samples" in ENTRIES[name].tune or "pool" in ENTRIES[name].needs
-    slope_of_its_own = name in ("dbb", "nid", "cave")
-    check_loss(
-        loss_named(name), numbers(2), DATA.batch(), random=random, differentiable=False if slope_of_its_own else None
-    )
+    slope = False if name in ("dbb", "nid", "cave") else None  # of its own
+    check_loss(loss_named(name), numbers(2), DATA.batch(), random=random, differentiable=slope)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ENTRIES[name].convex])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -20,16 +21,8 @@ from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.evaluation import evaluate
-from dflearn.layers import (
-    Exact,
-    Smoothed,
-)
-from dflearn.losses import (
-    MSE,
-    FenchelYoung,
-    SmoothedSPOPlus,
-    SPOPlus,
-)
+from dflearn.layers import Exact, Smoothed
+from dflearn.losses import MSE, FenchelYoung, SmoothedSPOPlus, SPOPlus
 from dflearn.models import predict
 from dflearn.program import Instance, Program
 from dflearn.solvers.callable import from_callable
@@ -101,9 +94,6 @@ def test_rows_of_weight_zero_are_left_out() -> None:
         quick().fit(X, Y, np.zeros(60))
 
 
-# -- what it answers ------------------------------------------------------------------------------------------------
-
-
 def test_decisions_are_feasible_and_optimal_for_the_predictions() -> None:
     regressor = quick().fit(X, Y, decisions=W)
     predicted, decided = regressor.predict(X), regressor.decide(X)
@@ -156,22 +146,12 @@ def test_the_same_seed_gives_the_same_model() -> None:
     assert not np.allclose(drawn.fit(X, Y, decisions=W).predict(X), drawn.fit(X, Y, decisions=W).predict(X))
 
 
-# -- losses, layers and their strength ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_by_name(loss: str) -> None:
-    regressor = quick(loss=loss, epochs=1).fit(X, Y, decisions=W)
-    assert np.isfinite(regressor.score(X, Y, decisions=W))
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_every_layer_by_name(layer: str) -> None:
-    regressor = quick(loss="spo+", layer=layer, epochs=1).fit(X, Y, decisions=W)
-    through = regressor.loss_.layer
-    assert through.objective is not None
+@pytest.mark.parametrize(("loss", "layer"), [*((loss, "auto") for loss in LOSSES), *(("spo+", one) for one in LAYERS)])
+def test_every_loss_and_every_layer_by_name(loss: str, layer: str) -> None:
+    regressor = quick(loss=loss, layer=layer, epochs=1).fit(X, Y, decisions=W)
     if layer in ("exact", "relaxed"):
-        assert through.solver.program.is_integer == (layer == "exact")
+        assert regressor.loss_.layer.solver.program.is_integer == (layer == "exact")
+    assert layer == "auto" or regressor.loss_.layer.objective is not None
     assert np.isfinite(regressor.score(X, Y, decisions=W))
 
 
@@ -186,13 +166,9 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
 
     # |S y| is 2, 2 and 6, 4: the third variable's cost is not predicted. The largest |w| are 3 and 2.
     relative = 3.5 / 2.5
-    assert layer_of(loss="sce").mu == pytest.approx(relative)
-    assert layer_of().mu == pytest.approx(0.1 * relative)
-    assert layer_of(loss="sce-own").mu == pytest.approx(0.3 * relative)
-    assert layer_of(loss="smoothed-spo+").mu == pytest.approx(0.1 * relative)
-    assert layer_of(mu=0.7).mu == 0.7
-    assert layer_of(loss="intopt").mu == pytest.approx(0.1 * relative)
-    assert layer_of(loss="intopt", mu=0.7).mu == 0.7
+    for loss, share in (("auto", 0.1), ("sce", 1), ("sce-own", 0.3), ("smoothed-spo+", 0.1), ("intopt", 0.1)):
+        assert layer_of(loss=loss).mu == pytest.approx(share * relative)
+        assert layer_of(loss=loss, mu=0.7).mu == 0.7
     assert layer_of(loss="pfy").sigma == pytest.approx(2.5)
     assert layer_of(loss="pfy", sigma=0.7).sigma == 0.7
     scale = Scale.of(program.objective, DecisionDataset(torch.tensor(features), torch.tensor(y), torch.tensor(w)))
@@ -211,9 +187,6 @@ def test_objects_are_used_as_they_are() -> None:
     assert not torch.equal(regressor.model_.weight.float(), before)
     again = clone(regressor).fit(X, Y, decisions=W)
     np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
-
-
-# -- data of other kinds --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", ["fenchel-young", "pfy", "sce-plain", "sqde", "cave"])
@@ -266,9 +239,6 @@ def test_features_of_a_wrong_shape_are_refused() -> None:
     regressor = quick().fit(np.zeros((60, ITEMS, 2)), Y, decisions=W)
     with pytest.raises(ShapeError, match=r"\(n_samples, 6, 2\) in fit"):
         regressor.predict(np.zeros((5, ITEMS, 3)))
-
-
-# -- other people's tools -------------------------------------------------------------------------------------------
 
 
 def test_pipeline_and_grid_search() -> None:
@@ -387,9 +357,6 @@ def test_any_function_decides() -> None:
             quick(solver, **options).fit(X, Y)
 
 
-# -- training -------------------------------------------------------------------------------------------------------
-
-
 def test_the_best_epoch_is_kept_and_training_stops_early() -> None:
     regressor = quick(epochs=40, early_stopping=2, lr=0.1, loss="sce", start="zero").fit(X, Y, decisions=W)
     history = regressor.history_
@@ -421,9 +388,7 @@ def test_what_cannot_be_is_said(options: dict[str, Any], message: str) -> None:
 
 def test_costs_are_matched_by_name() -> None:
     names = [f"item {k}" for k in range(ITEMS)]
-    program = Program(
-        G=PROGRAM.G, h=PROGRAM.h, upper=PROGRAM.upper, integer=True, S=PROGRAM.S, sense=PROGRAM.sense, cost_names=names
-    )
+    program = replace(PROGRAM, cost_names=names)
     frame = pd.DataFrame(Y, columns=names)
     plain, named = quick(program, loss="mse").fit(X, Y), quick(program, loss="mse").fit(X, frame[names[::-1]])
     np.testing.assert_array_equal(named.predict(X), plain.predict(X))

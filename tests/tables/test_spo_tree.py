@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -94,15 +95,9 @@ def test_thresholds_are_few_and_even_where_there_are_many() -> None:
 
 
 def test_a_function_decides_and_solves_are_two_for_each_split() -> None:
-    asked: list[int] = []
-
-    def decide(c: np.ndarray) -> np.ndarray:
-        asked.append(len(c))
-        return np.eye(3)[c.argmin(1)]
-
-    solver = from_callable(decide, n=3, batched=True)
-    tree = SPOTree(solver, max_depth=1, min_samples_leaf=1).fit(X, Y)
-    assert sum(asked) == 1 + 2 * len(tree._splits(X)[0])
+    decide = Mock(side_effect=lambda c: np.eye(3)[c.argmin(1)])
+    tree = SPOTree(from_callable(decide, n=3, batched=True), max_depth=1, min_samples_leaf=1).fit(X, Y)
+    assert sum(len(call.args[0]) for call in decide.call_args_list) == 1 + 2 * len(tree._splits(X)[0])
 
 
 def taken_if_below_zero(c: np.ndarray) -> np.ndarray:
@@ -114,19 +109,15 @@ def test_scikit_learns_conventions() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"max_depth": -1},
-        {"min_samples_leaf": 0},
-        {"max_thresholds": 0},
-        {"max_depth": None},
-        {"max_depth": 2.5},  # no node is that deep, so that nothing would end it
-        {"min_samples_leaf": 1.5},
-    ],
-)
-def test_what_it_refuses(options: dict[str, Any]) -> None:
+    ("name", "value"), [("max_depth", one) for one in (-1, None, 2.5)]  # no node is that deep: nothing would end it
+    + [("min_samples_leaf", 0), ("min_samples_leaf", 1.5), ("max_thresholds", 0)],
+)  # fmt: skip
+def test_options_are_whole_numbers(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match="need max_depth >= 0"):
-        SPOTree(CHOICE, **options).fit(X, Y)
+        SPOTree(CHOICE, **{name: value}).fit(X, Y)
+
+
+def test_what_it_refuses() -> None:
     with pytest.raises(OptionError, match="nothing says what is decided"):
         SPOTree().fit(X, Y)
     demand = Program(A=np.ones((1, 2)), b=[0.0], B=[[1.0]], upper=1, S=np.zeros((2, 1)))

@@ -71,43 +71,36 @@ class Page:
         table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
         buttons = ""
         if choose is not None:
-            for value in ("", *dict.fromkeys(row[choose] for row in rows)):
-                pressed = str(not value).lower()
-                buttons += f'<button type="button" aria-pressed="{pressed}" value="{escape(value)}">'
-                buttons += f"{escape(value or 'all')}</button>"
-            buttons = f'<div class="choice" data-column="{choose}">{buttons}</div>'
+            button = '<button type="button" aria-pressed="{}" value="{}">{}</button>'
+            values = map(escape, ("", *dict.fromkeys(row[choose] for row in rows)))
+            found = "".join(button.format(str(not value).lower(), value, value or "all") for value in values)
+            buttons = f'<div class="choice" data-column="{choose}">{found}</div>'
         self._parts.append(f'<section>{buttons}<div class="wide" tabindex="0">{table}</div></section>')
 
     def figure(self, figure: Figure, caption: str, title: str = "", name: str = "") -> None:
         """A matplotlib figure, inside the page. name: of its file (default: from the section and the title)."""
         text = (f"<b>{escape(title)}</b> " if title else "") + escape(caption)
-        svg = self._svg(figure, title or caption, name or self._name(title))
-        self._parts.append(
-            f'<figure><div class="scroll" tabindex="0">{svg}</div><figcaption>{text}</figcaption></figure>'
-        )
+        svg = self._svg(figure, title or caption, title, name)
+        scroll = f'<div class="scroll" tabindex="0">{svg}</div>'
+        self._parts.append(f"<figure>{scroll}<figcaption>{text}</figcaption></figure>")
 
     def gallery(self, figures: Iterable[tuple[Figure, str]]) -> None:
         """Figures under their titles, side by side where there is room, below each other on a phone."""
-        body = "".join(
-            f"<figure><figcaption>{escape(title)}</figcaption>{self._svg(figure, title, self._name(title))}</figure>"
-            for figure, title in figures
-        )
+        shown = [(escape(title), self._svg(figure, title, title)) for figure, title in figures]
+        body = "".join(f"<figure><figcaption>{title}</figcaption>{svg}</figure>" for title, svg in shown)
         self._parts.append(f'<div class="gallery">{body}</div>')
 
-    def _name(self, title: str) -> str:
-        return "-".join(filter(None, [next(reversed(self._sections), ""), _slug(title)])) or "figure"
-
-    def _svg(self, figure: Figure, description: str, name: str) -> str:
+    def _svg(self, figure: Figure, description: str, title: str, name: str = "") -> str:
+        name = name or "-".join(filter(None, [next(reversed(self._sections), ""), _slug(title)])) or "figure"
         if name in self.figures:
             name = f"{name}-{len(self.figures) + 1}"
         self.figures[name] = figure
         return inline_svg(figure, f"f{len(self.figures)}", description)
 
     def html(self) -> str:
+        links = "".join(f'<a href="#{anchor}">{escape(name)}</a>' for anchor, name in self._sections.items())
         head = [f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{escape(self.lead)}</p>']
-        if self.contents:
-            links = "".join(f'<a href="#{anchor}">{escape(name)}</a>' for anchor, name in self._sections.items())
-            head.append(f"<nav>{links}</nav>")
+        head += [f"<nav>{links}</nav>"] * self.contents
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'

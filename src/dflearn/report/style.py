@@ -24,58 +24,27 @@ INK, FAINT, LINE, PAPER = "#1b1f24", "#667085", "#d9dde3", "#ffffff"
 GREY, BLUE, SKY, VERMILLION, ORANGE = "#7a7f87", "#0072b2", "#56b4e9", "#d55e00", "#e69f00"
 GREEN, PINK, WINE, SILVER = "#009e73", "#cc79a7", "#882255", "#b3b8c0"
 LOSS_COLORS = {  # Okabe and Ito's palette, for people with any colour vision, and a wine red of Tol's
-    "MSE": GREY,
-    "two-stage": GREY,
-    "two-stage, stopped by regret": SILVER,
-    "knowing the mean": INK,
-    "SPO+": BLUE,
-    "sSPO+": SKY,
-    "smoothed SPO+": SKY,
-    "SCE": VERMILLION,
-    "Regret": PINK,
-    "regret": PINK,
-    "SqDE": ORANGE,
-    "PFY": GREEN,
-    "FY": GREEN,
-    "CaVE": WINE,
-}
+    "MSE": GREY, "two-stage": GREY, "two-stage, stopped by regret": SILVER, "knowing the mean": INK,
+    "SPO+": BLUE, "sSPO+": SKY, "smoothed SPO+": SKY, "SCE": VERMILLION,
+    "Regret": PINK, "regret": PINK, "SqDE": ORANGE, "PFY": GREEN, "FY": GREEN, "CaVE": WINE,
+}  # fmt: skip
 OTHERS = (WINE, SKY, GREEN, ORANGE, PINK, BLUE)  # of other losses
 SOLVER_MARKS = {  # marker of points, dash of lines
-    "": ("o", "-"),
-    "DYS": ("D", "--"),
-    "CVX": ("s", "-."),
-    "relax": ("^", "-"),
-    "ILP": ("v", ":"),
-    "p=5%": ("P", (0, (4, 1, 1, 1, 1, 1))),
-    "smoothed": ("o", "-"),
-}
+    "": ("o", "-"), "DYS": ("D", "--"), "CVX": ("s", "-."), "relax": ("^", "-"), "ILP": ("v", ":"),
+    "p=5%": ("P", (0, (4, 1, 1, 1, 1, 1))), "smoothed": ("o", "-"),
+}  # fmt: skip
 OTHER_MARKS = (("X", "--"), ("h", "-."), ("p", ":"), ("<", "--"), (">", "-."), ("*", ":"))  # of other solvers
 SEQUENCE = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08519c", "#08306b")  # one hue, light to dark
 
 SETTINGS: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": FAINT,
-    "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "figure.dpi": 100,
-    "font.size": 9.5,
-    "grid.color": LINE,
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "lines.linewidth": 2.0,
-    "lines.solid_capstyle": "round",
+    "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False,
+    "axes.titlelocation": "left", "axes.titlesize": 10.5, "axes.titleweight": "bold",
+    "axes.edgecolor": FAINT, "axes.labelcolor": INK, "text.color": INK, "font.size": 9.5, "figure.dpi": 100,
+    "grid.color": LINE, "grid.linewidth": 0.7, "legend.frameon": False,
+    "lines.linewidth": 2.0, "lines.solid_capstyle": "round",
     "svg.hashsalt": "dflearn",  # the same plot gives the same file
-    "text.color": INK,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-}
+    "xtick.color": FAINT, "ytick.color": FAINT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+}  # fmt: skip
 
 
 def _rc_context(more: dict[Any, Any] | None = None) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dflearn.evaluation.estimates import Estimate
-from dflearn.evaluation.regret import Evaluation
 from dflearn.report import training_figures as figures
 from dflearn.report.page import Page
 from dflearn.report.training_figures import short_number as number, with_unit
@@ -36,18 +35,21 @@ def training_page(
         rolled: all folds, of which `result` is the last. They come first; the rest of the page is about the last.
     """
     rows = rows_per_year(result, per_year)
-    against_baseline, against_average = savings(result, rows or THOUSAND)
-    name = result.tested[result.chosen].problem
-    page = Page(f"{name}: what the forecasts are worth", _lead(result, against_baseline, unit), contents=True)
+    baseline, average = savings(result, rows or THOUSAND)
+    saved, than = baseline.per_row.value, baseline.against
+    verb, against = ("saves", f"against {than}") if saved >= 0 else ("costs", f"more than {than}")
+    lead = f"On the test rows {baseline.model} {verb} {_money_text(abs(saved), unit)} per row {against}."
+    title = f"{result.tested[result.chosen].problem}: what the forecasts are worth"
+    page = Page(title, f"{result.verdict} {lead}", contents=True)
     if rolled is not None:
         _folds(page, rolled, unit)
-    _money(page, result, against_baseline, against_average, unit, rows)
+    _money(page, result, baseline, average, unit, rows)
     _models(page, result, unit)
     _over_time(page, result, unit)
     _rows(page, result, unit)
     _features(page, result, unit)
     page.section("What to do next")
-    page.commands(commands if commands is not None else _in_python())
+    page.commands(_in_python() if commands is None else commands)
     if result.notes:
         page.text("Notes:")
         page.items(("", note) for note in result.notes)
@@ -55,39 +57,24 @@ def training_page(
     return page
 
 
-def _lead(result: TrainResult, found: Saving, unit: str) -> str:
-    """The verdict, and the savings of the decision-focused model against the baseline."""
-    saved = found.per_row.value
-    verb = "saves" if saved >= 0 else "costs"
-    amount = f"{_money_text(abs(saved), unit)} per row {'against' if saved >= 0 else 'more than'} {found.against}"
-    return f"{result.verdict} On the test rows {found.model} {verb} {amount}."
-
-
-# -- sections -------------------------------------------------------------------------------------------------------
-
-
 def _folds(page: Page, rolled: RollingResult, unit: str) -> None:
     page.section("All folds")
     page.table(*rolled.table())
     page.text(f"Mean regret on the test rows of each fold. {rolled.verdict}")
-    page.text(
-        f"{_unit(unit)} Each fold was trained on the rows before its test rows. The rest of this page is about the last of the "
-        f"{len(rolled.folds)} folds, whose model is saved.",
-        faint=True,
-    )
+    trained = "Each fold was trained on the rows before its test rows."
+    rest = f"The rest of this page is about the last of the {len(rolled.folds)} folds, whose model is saved."
+    page.text(f"{_unit(unit)} {trained} {rest}", faint=True)
 
 
 def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, unit: str, rows: float | None) -> None:
     time = "per year" if rows else "per 1,000 rows"
     kept = result.tested[result.chosen]
     shown = [average] if result.chosen == result.baseline else [baseline, average]
-    cards = [
-        (f"saved {time} against {one.against}", _money_text(one.in_all.value, unit), _sure(one, unit)) for one in shown
-    ]
+    saved = [(f"saved {time} against {one.against}", one.in_all.value, _sure(one, unit)) for one in shown]
     share, lost = kept.metrics["ratio_of_sums"], f"{_money_text(kept.absolute_regret, unit)} per row"
     surely = "" if np.isnan(share.low) else f", {share.low:.2%} to {share.high:.2%}"
-    cards.append(("still lost against perfect foresight", lost, f"{share.value:.2%} of the optimum{surely}"))
-    page.cards(cards)
+    cards = [(what, _money_text(value, unit), sure) for what, value, sure in saved]
+    page.cards([*cards, ("still lost against perfect foresight", lost, f"{share.value:.2%} of the optimum{surely}")])
     page.section("In money")
     found = [baseline, average]
     if result.chosen != result.baseline:
@@ -102,12 +89,10 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     ]  # fmt: skip
     page.table(header, body)
     year = f" A year has {number(rows)} rows." if rows else ""
-    page.text(
-        f"{_unit(unit)} Each line compares two models row by row on the {len(result.parts.test)} test rows, which were used for "
-        f"nothing else. The {baseline.difference.confidence:.0%} intervals in brackets cover the choice of these rows. A negative "
-        f"number is a loss.{year}",
-        faint=True,
-    )
+    rows_said = f"row by row on the {len(result.parts.test)} test rows, which were used for nothing else."
+    bands = f"The {baseline.difference.confidence:.0%} intervals in brackets cover the choice of these rows."
+    lines = f"Each line compares two models {rows_said} {bands} A negative number is a loss.{year}"
+    page.text(f"{_unit(unit)} {lines}", faint=True)
 
 
 def _models(page: Page, result: TrainResult, unit: str) -> None:
@@ -156,6 +141,7 @@ def _rows(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which rows gain, which lose")
     mine, other = result.compared, result.baseline
     a, b = result.tested[mine], result.tested[other]
+    lost = [np.where(np.abs(one.regrets) > one.roundoff, one.regrets, 0.0) for one in (b, a)]  # without round-off
     saved = np.where(np.abs(b.regrets - a.regrets) > a.roundoff, b.regrets - a.regrets, 0.0)
     gains, losses = int((saved > 0).sum()), int((saved < 0).sum())
     page.text(
@@ -166,8 +152,8 @@ def _rows(page: Page, result: TrainResult, unit: str) -> None:
     order = np.argsort(-saved, kind="stable")
     shown = [i for i in order[:TOP] if saved[i] > 0] + [i for i in order[-TOP:] if saved[i] < 0]
     if shown:
-        numbers = [map(number, (saved[i], _rounded(b, i), _rounded(a, i), a.optima[i])) for i in shown]
-        rows = [[result.row_names[a.ids[i]], *cells] for i, cells in zip(shown, numbers, strict=True)]
+        columns = (saved, *lost, a.optima)
+        rows = [[result.row_names[a.ids[i]], *(number(column[i]) for column in columns)] for i in shown]
         page.table(["row", "saved", f"regret of {other}", f"regret of {mine}", "optimum"], rows)
 
 
@@ -210,9 +196,9 @@ def influence(
 
 def _made(page: Page, result: TrainResult) -> None:
     page.section("How this was made")
-    parts = result.parts
+    train, choose, test = result.rows
     facts = {
-        "rows": f"{len(parts.train)} for training ({len(parts.choose)} of them, in turn, for validation), {len(parts.test)} for testing",
+        "rows": f"{train} for training ({choose} of them, in turn, for validation), {test} for testing",
         "kept": f"{result.chosen}, by its validation regret",
         "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
@@ -220,9 +206,6 @@ def _made(page: Page, result: TrainResult) -> None:
     }
     page.facts(facts.items())
     page.folded("The same as a table of text", str(result))
-
-
-# -- words and numbers ----------------------------------------------------------------------------------------------
 
 
 def _in_python() -> list[tuple[str, str]]:
@@ -244,12 +227,6 @@ def _money_text(value: float, unit: str) -> str:
 
 def _with_range(found: Estimate) -> str:
     return number(found.value) + ("" if np.isnan(found.low) else f" [{number(found.low)}, {number(found.high)}]")
-
-
-def _rounded(judged: Evaluation, i: int) -> float:
-    """The regret of a row; zero where it is round-off."""
-    regret = float(judged.regrets[i])
-    return regret if abs(regret) > judged.roundoff[i] else 0.0
 
 
 def _sure(found: Saving, unit: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from dflearn.data import DecisionDataset
 from dflearn.losses.base import Loss
@@ -17,24 +18,21 @@ from dflearn.tables import linear, stack
 from dflearn.tables.cross_fitting import Candidate, CrossFit
 from dflearn.tables.demand import LEVELS, Scenarios, critical_ratios, scenario_count, typical
 from dflearn.tables.forecasters import BLEND, YOURS, Boosting, Combination, LinearQuantile
-from dflearn.tables.linear import Start, after_model, corrected, ridge_start, units_of
+from dflearn.tables.linear import after_model, corrected, ridge_start, units_of
 from dflearn.tables.methods import Amount, make_loss
 
 STACK, TREES, QUANTILE, SHIFTED, SCENARIOS = "stack", "focused boosting", "quantile", "shifted", "scenarios"
 SHARES = (0.25, 0.5, 0.75)  # of trees in a blend with a linear forecast
 CONVEX = ("smoothed-spo+", "smoothed-spo+mse")  # from whose end SCE goes on
 HALF = 0.5  # of the way from the base to a decision-focused model, tried too
+Parts = dict[str, nn.Module]
 SMOOTHING = 0.3  # μ of the linear model and of boosting, relative to that at which errors move a decision by its size
 
 
 def judged_often(program: Program, losses: Sequence[str], forecasters: int) -> int:
     """About how many candidates are decided with exactly on all rows left out."""
     several = 1 if program.is_integer else 3  # variants of a model
-    focused = several + 2 * len(losses) * several + 2 * several
-    return forecasters + 1 + several + focused
-
-
-Parts = dict[str, nn.Module]
+    return forecasters + 1 + several * (4 + 2 * len(losses))
 
 
 class Candidates:
@@ -44,9 +42,6 @@ class Candidates:
         self.fit, self.program = fit, program
         self.settled = program.predicts_rows or program.recourse is not None
         self.size = program.n + len(program.b) + len(program.h)
-        self.runs: dict[tuple[str, bytes], list[Tensor]] = {}  # weights after the phases, by loss and rows
-
-    # -- ordinary -------------------------------------------------------------------------------------------------
 
     def ordinary(self) -> list[Candidate]:
         """Each forecast by itself, and the best blend of them."""
@@ -58,8 +53,7 @@ class Candidates:
         def blend(name: str, weight: Tensor) -> Candidate:
             left_out = fit.after(torch.einsum("m,mrp->rp", weight, forecasts))
             detail = {"weights": {one: share for one, share in zip(names, weight.tolist(), strict=True) if share}}
-            build = lambda rows: fit.combination(fit.parts(rows), weight)  # noqa: E731
-            return Candidate(name, left_out, build, trees=bool(weight[trees].any()), detail=detail)
+            return Candidate(name, left_out, fit.builder(weight), trees=bool(weight[trees].any()), detail=detail)
 
         alone = torch.eye(len(names), dtype=torch.float64)
         found = [one for i, name in enumerate(names) for one in fit.judged([blend(name, alone[i])])]
@@ -82,11 +76,9 @@ class Candidates:
         least = nnls(factor.T, np.linalg.solve(factor, np.ones(count)))[0]  # min aᵀ gram a + (Σ a − 1)², up to scale
         yield torch.tensor(least / least.sum())
         if any(trees) and not all(trees):
-            of_kind = lambda kind: np.where(np.array(trees) == kind, np.diag(gram), np.inf).argmin()  # noqa: E731
-            alone = torch.eye(count, dtype=torch.float64)
-            yield from ((1 - share) * alone[of_kind(False)] + share * alone[of_kind(True)] for share in SHARES)
-
-    # -- predicted right-hand sides -------------------------------------------------------------------------------
+            best = [int(np.where(np.array(trees) == kind, np.diag(gram), np.inf).argmin()) for kind in (False, True)]
+            linear, boosted = torch.eye(count, dtype=torch.float64)[best]
+            yield from ((1 - share) * linear + share * boosted for share in SHARES)
 
     def quantiles(self, ordinary: list[Candidate]) -> list[Candidate]:
         """Forecasts of the level that costs least: shifted by a quantile of their errors, linear, and boosted."""
@@ -98,51 +90,43 @@ class Candidates:
         return found + fit.judged([self._level(Boosting("boosted quantile", fit.settings.seed, level=level))])
 
     def scenarios(self, ordinary: list[Candidate]) -> list[Candidate]:
-        """Decisions for typical errors on rows left out, around the ordinary forecast of the least error; for a row, errors of the
-        other windows."""
+        """Decisions for typical errors of the other windows, around the ordinary forecast of the least error."""
         fit, count = self.fit, min(scenario_count(self.program), *(len(own) for own in self.fit.windows))
         if not count or len(fit.windows) < 2:
             return []
-        unit, every = units_of(fit.truth), np.arange(len(fit.truth))
+        unit = units_of(fit.truth)
         base = min(ordinary, key=lambda one: float(((one.forecasts - fit.truth) / unit).square().mean()))
-        errors, weight = fit.truth - base.forecasts, fit.weights_of(base)
+        errors, detail = fit.truth - base.forecasts, {"of": base.name, "scenarios": count}
         regrets = np.empty(len(errors))
-        for own in fit.windows:
+        for own, others in fit.apart():
             fit.progress.pass_by(f"deciding with {SCENARIOS}")
-            solver = Scenarios(fit.solver, typical(errors[np.setdiff1d(every, own)], count))
-            regrets[own] = fit.judge.regrets_in(own, base.forecasts, solver)
-        build = lambda rows: fit.combination(fit.parts(rows), weight, errors=typical(errors, count))  # noqa: E731
-        detail = {"of": base.name, "scenarios": count}
+            solver = Scenarios(fit.solver, typical(errors[others], count))
+            regrets[own] = fit.judge.regrets_in(own, base.forecasts, solver, fit.judge.best)
+        build = fit.builder(fit.weights_of(base), errors=typical(errors, count))
         return [Candidate(SCENARIOS, base.forecasts, build, "task", base.trees, detail, regrets)]
 
     def _level(self, forecaster: LinearQuantile | Boosting) -> Candidate:
-        fit = self.fit
-        _, forecasts = fit.cross(forecaster)
-        one = torch.ones(1, dtype=torch.float64)
-        build = lambda rows: fit.combination({forecaster.name: forecaster.fit(fit.rows.of(rows))}, one)  # noqa: E731
-        trees = isinstance(forecaster, Boosting)
-        return Candidate(forecaster.name, fit.after(forecasts), build, QUANTILE, trees, {"level": forecaster.level})
+        """A forecast of quantiles by itself."""
+        fit, name, detail = self.fit, forecaster.name, {"level": forecaster.level}
+        one, left_out = torch.ones(1, dtype=torch.float64), fit.after(fit.cross(forecaster)[1])
+        build = lambda rows: fit.combination({name: forecaster.fit(fit.rows.of(rows))}, one)  # noqa: E731
+        return Candidate(name, left_out, build, QUANTILE, forecaster.trees, detail)
 
     def _shifted(self, base: Candidate, levels: list[Any]) -> Iterator[Candidate]:
         """A forecast plus the quantile of its errors on rows left out; for a row, of the other windows' errors."""
         fit = self.fit
-        errors, every = (fit.truth - base.forecasts).numpy(), np.arange(len(fit.truth))
-        weight = fit.weights_of(base)
+        errors = (fit.truth - base.forecasts).numpy()
 
-        def offset(rows: np.ndarray, level: Any) -> Tensor:
+        def offset(errors: np.ndarray, level: Any) -> Tensor:
             each = np.broadcast_to(level, (fit.costs,))
-            return torch.tensor([np.quantile(errors[rows, j], each[j]) for j in range(fit.costs)])
+            return torch.tensor([np.quantile(column, own) for column, own in zip(errors.T, each, strict=True)])
 
         for level in levels:
-            shifted = base.forecasts.clone()
-            for own in fit.windows:
-                shifted[own] += offset(np.setdiff1d(every, own), level)
-            whole = offset(every, level)
-            build = lambda rows, whole=whole: fit.combination(fit.parts(rows), weight, whole)  # noqa: E731
-            detail = {"level": level}
-            yield Candidate(f"{base.name}, {SHIFTED}", fit.after(shifted), build, QUANTILE, base.trees, detail)
-
-    # -- decision-focused -----------------------------------------------------------------------------------------
+            shifted, name = base.forecasts.clone(), f"{base.name}, {SHIFTED}"
+            for own, others in fit.apart():
+                shifted[own] += offset(errors[others], level)
+            build = fit.builder(fit.weights_of(base), offset(errors, level))
+            yield Candidate(name, fit.after(shifted), build, QUANTILE, base.trees, {"level": level})
 
     def stacks(self, base: Candidate) -> list[Candidate]:
         """The decision-focused stack on the best ordinary one: weights; weights and offsets; the same by groups of costs."""
@@ -157,15 +141,14 @@ class Candidates:
         def candidate(groups: np.ndarray, offsets: bool) -> Candidate:
             def compute() -> dict[str, Any]:
                 fit.progress.pass_by("learning the stack on rows left out")
-                left_out, numbers = stack.crossed(
-                    forecasts, first, fit.held, loss, fit.windows, groups, offsets=offsets
-                )
-                return {"forecasts": left_out, "weight": numbers.weight, "offset": numbers.offset}
+                windows = fit.apart()
+                left_out, numbers = stack.crossed(forecasts, first, fit.held, loss, windows, groups, offsets=offsets)
+                return {"forecasts": left_out, **numbers._asdict()}
 
             found = fit.stored(f"{STACK} {groups.max() + 1} {offsets}", compute)
-            build = lambda rows: fit.combination(fit.parts(rows), found["weight"], found["offset"])  # noqa: E731
+            build, left_out = fit.builder(found["weight"], found["offset"]), fit.after(found["forecasts"])
             detail = {"groups": int(groups.max() + 1), "offsets": offsets}
-            return Candidate(STACK, fit.after(found["forecasts"]), build, type(loss).__name__, base.trees, detail)
+            return Candidate(STACK, left_out, build, type(loss).__name__, base.trees, detail)
 
         return fit.judged([candidate(*level) for level in levels])
 
@@ -194,12 +177,10 @@ class Candidates:
             return {"forecasts": [torch.cat([fold[i] for fold in by_fold]) for i in range(count)]}
 
         found = fit.stored(f"focused {name}", compute)["forecasts"]
-        made: dict[bytes, list[Parts]] = {}
 
         def build(rows: np.ndarray, phase: int, way: float) -> Combination:
-            key = rows.tobytes()
-            made[key] = made.get(key) or trained(rows)
-            parts = made[key][min(phase, len(made[key]) - 1)]
+            models = fit.once(f"training {name}", rows, lambda: trained(rows))
+            parts = models[min(phase, len(models) - 1)]
             weight = torch.cat([torch.full((len(parts),), way).double(), (1 - way) * fit.weights_of(base)])
             rest = fit.parts(rows) if way < 1 else dict.fromkeys(fit.crossed, nn.Identity())
             return fit.combination({**parts, **rest}, weight)
@@ -216,24 +197,20 @@ class Candidates:
         fit, settings = self.fit, self.fit.settings
         own = fit.rows.of(rows)
         part = fit.data.subset(rows).with_features(own.x)
-        ridge = corrected(ridge_start(part, each=True))
+        start = ridge_start(part, after_model(settings.positive, fit.scale.costs), each=True)
+        ridge, first = corrected(start)(own.x), parameters_to_vector(start.module.parameters()).detach()
+        epochs = settings.epochs or linear.epochs_for(len(rows), self.size)
+        rate = linear.RATE if settings.lr is None else settings.lr
 
-        def run(name: str, before: list[Tensor]) -> tuple[Start, list[Tensor]]:
-            start = ridge_start(part, after_model(settings.positive, fit.scale.costs), each=True)
-            for weights in before[-1:]:
-                linear.with_weights(start.module, weights)
-            epochs = settings.epochs or linear.epochs_for(len(rows), self.size)
+        def run(name: str, before: list[Tensor]) -> list[Tensor]:
+            linear.with_weights(start.module, [first, *before][-1])
             tell = lambda line: fit.progress.pass_by(f"{name}: {line}")  # noqa: E731
-            rate = linear.RATE if settings.lr is None else settings.lr
             options: dict[str, Any] = {"seed": settings.seed, "device": fit.device, "tell": tell}
-            return start, linear.snapshots(start, self._loss(name, part, ridge(own.x)), epochs, rate, **options)
+            return linear.snapshots(start, self._loss(name, part, ridge), epochs, rate, **options)
 
-        if after is not None and (after, rows.tobytes()) not in self.runs:
-            self.runs[after, rows.tobytes()] = run(after, [])[1]
-        start, found = run(name, [] if after is None else self.runs[after, rows.tobytes()])
-        self.runs[name, rows.tobytes()] = found
+        before = [] if after is None else fit.once(f"a run with {after}", rows, lambda: run(after, []))
         models: list[Parts] = []
-        for weights in found:
+        for weights in fit.once(f"a run with {name}", rows, lambda: run(name, before)):
             linear.with_weights(start.module, weights)
             models.append({name: corrected(start).module()})
         return models

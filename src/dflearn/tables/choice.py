@@ -12,6 +12,7 @@ from dflearn.evaluation.regret import EXACT
 from dflearn.tables.cross_fitting import Candidate
 from dflearn.tables.forecasters import YOURS
 
+Focused = Mapping[str, Sequence[Candidate]]  # by name
 HALVINGS, ERRORS = 20, 1.0
 LEAST_ROWS, APART = 20, 10  # with fewer rows, or fewer on which regrets differ, the ordinary model is kept in any case
 FAR, MANY = 0.1, 0.2  # a row is far outside by a tenth of the range of a feature; a fifth of the rows is many
@@ -31,13 +32,11 @@ def error_of(difference: np.ndarray) -> float:
     return float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
 
 
-def within(one: np.ndarray, best: np.ndarray, errors: float = ERRORS) -> bool:
+def within(one: np.ndarray, best: np.ndarray) -> bool:
     """Whether regrets are within so many standard errors of the best ones, row by row."""
-    if not np.isfinite(one).all():
-        return False
-    if not np.isfinite(best).all():
-        return True
-    return float((one - best).mean()) <= errors * error_of(one - best)
+    if not (np.isfinite(one).all() and np.isfinite(best).all()):
+        return bool(np.isfinite(one).all())
+    return float((one - best).mean()) <= ERRORS * error_of(one - best)
 
 
 def best_ordinary(candidates: Sequence[Candidate], *, drifts: bool) -> Candidate:
@@ -54,14 +53,7 @@ def best_ordinary(candidates: Sequence[Candidate], *, drifts: bool) -> Candidate
     return yours if within(yours.regrets, best.regrets) else best
 
 
-def choose(
-    base: Candidate,
-    focused: Mapping[str, Sequence[Candidate]],
-    windows: Sequence[np.ndarray],
-    *,
-    ordered: bool,
-    seed: int,
-) -> Choice:
+def choose(base: Candidate, focused: Focused, windows: Sequence[np.ndarray], *, ordered: bool, seed: int) -> Choice:
     """The choice between the ordinary candidate and the decision-focused ones, by name, the simplest first.
 
     The best of many candidates looks too good on the rows that chose it, so the gain is cross-fitted. The simplest decision-focused
@@ -70,8 +62,7 @@ def choose(
     """
     found: dict[str, tuple[np.ndarray, Candidate]] = {}  # of each name, the paired gain and the best candidate
     for name, candidates in focused.items():
-        sound = [one for one in candidates if np.isfinite(one.regrets).all()]
-        if sound:
+        if sound := [one for one in candidates if np.isfinite(one.regrets).all()]:
             regrets = np.array([one.regrets for one in sound])
             found[name] = cross_fitted(regrets, base.regrets[None], seed=seed), min(sound, key=lambda one: one.mean)
     if not found:

@@ -13,13 +13,13 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from dflearn.tables.forecasters import YOURS, Combination, Fold, Forecaster, Giv
 from dflearn.tables.linear import ROUNDING
 from dflearn.training import checkpoint as files
 
+Made = TypeVar("Made")
 EVERY = 10.0  # seconds between passing lines, where each stays
 FOLDS, FIRST = 4, 0.4  # parts of the known rows; in order of time, the share that nothing forecasts
 
@@ -42,8 +43,7 @@ FOLDS, FIRST = 4, 0.4  # parts of the known rows; in order of time, the share th
 def folds_of(
     rows: np.ndarray, *, ordered: bool, gap: int = 0, groups: np.ndarray | None = None, seed: int
 ) -> list[Fold]:
-    """Rows in parts that are forecast from the others; in order of time, from earlier rows, less a gap, so that the first rows
-    are in no part. Rows with one label in `groups` stay together."""
+    """Rows in parts, each forecast from the others; in order of time, from earlier rows, less a gap. Groups stay together."""
     labels = np.arange(len(rows)) if groups is None else np.unique(np.asarray(groups)[rows], return_inverse=True)[1]
     if ordered:
         borders = np.append(np.flatnonzero(np.diff(labels)) + 1, len(rows))
@@ -122,21 +122,14 @@ class CrossFit:
         self.truth = self.held.batch().require("costs")
         self.scale = Scale.of(self.task.objective, self.data.subset(self.known))
         self.judge = Judge(self.solver, self.task.relaxed, self.held, self.cache)
-        costs = self.data.batch().require("costs")
-        self.rows = Rows(self.data.features[:, : self.features], costs, self.data.weights)
+        y = self.data.batch().require("costs")
+        self.rows = Rows(self.data.features[:, : self.features], y, self.data.weights)
         self.positive = ROUNDING * self.scale.costs if settings.positive else 0.0
+        self.has_forecast = self.data.features.shape[1] > self.features  # a given one, behind the features
+        self.costs = self.truth.shape[1]
         self.key = hashed(self._config)  # of a run with these rows and settings, before forecasters learn anything
-        self.fits: dict[tuple[str, int], nn.Module] = {}
+        self.made: dict[tuple[str, bytes], Any] = {}
         self.crossed: dict[str, Tensor] = {}  # forecasts of the rows left out, by forecaster
-
-    @property
-    def costs(self) -> int:
-        return self.truth.shape[1]
-
-    @property
-    def has_forecast(self) -> bool:
-        """Whether a given forecast stands behind the features."""
-        return self.data.features.shape[1] > self.features
 
     def combination(
         self, parts: Mapping[str, nn.Module], weight: Tensor, offset: Tensor | None = None, errors: Tensor | None = None
@@ -147,6 +140,17 @@ class CrossFit:
         own = {name: parts[name] for name in kept}
         of = {"weight": weight[list(kept.values())], "offset": offset, "errors": errors}
         return Combination(own, self.features, self.costs, positive=self.positive, **of)
+
+    def builder(
+        self, weight: Tensor, offset: Tensor | None = None, errors: Tensor | None = None
+    ) -> Callable[[np.ndarray], Combination]:
+        """Rows → the combination of all forecasts, fitted to them, with these numbers."""
+        return lambda rows: self.combination(self.parts(rows), weight, offset, errors)
+
+    def apart(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Each window, and the rows of the other windows."""
+        every = np.arange(len(self.truth))
+        return ((own, np.setdiff1d(every, own)) for own in self.windows)
 
     def after(self, forecasts: Tensor) -> Tensor:
         """Forecasts made positive, if costs are known to be."""
@@ -176,25 +180,26 @@ class CrossFit:
 
     def fitted(self, forecaster: Forecaster, rows: np.ndarray) -> nn.Module:
         """A forecaster fitted to these rows."""
-        key = forecaster.name, hash(rows.tobytes())
-        if key not in self.fits:
-            self.progress.pass_by(f"fitting {forecaster.name}")
-            self.fits[key] = forecaster.fit(self.rows.of(rows))
-        return self.fits[key]
+        return self.once(f"fitting {forecaster.name}", rows, lambda: forecaster.fit(self.rows.of(rows)))
+
+    def once(self, name: str, rows: np.ndarray, make: Callable[[], Made]) -> Made:
+        """What is made of these rows, the same each time."""
+        if (key := (name, rows.tobytes())) not in self.made:
+            self.progress.pass_by(name)
+            self.made[key] = make()
+        return self.made[key]
 
     def parts(self, rows: np.ndarray) -> dict[str, nn.Module]:
         """All forecasts, fitted to these rows, in the order of `crossed`."""
-        return ({YOURS: Given()} if self.has_forecast else {}) | {
-            one.name: self.fitted(one, rows) for one in self.forecasters
-        }
+        given: dict[str, nn.Module] = {YOURS: Given()} if self.has_forecast else {}
+        return given | {one.name: self.fitted(one, rows) for one in self.forecasters}
 
     def weights_of(self, base: Candidate) -> Tensor:
         """The weight of each forecast in an ordinary candidate, in the order of `crossed`."""
         return torch.tensor([base.detail["weights"].get(name, 0.0) for name in self.crossed], dtype=torch.float64)
 
     def judged(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with their regrets. Of those with one name, where exact decisions cost more than those of the
-        relaxation, only the best on the relaxation is judged by the former."""
+        """The candidates with their regrets: of an integer program, only the one that is best on the relaxation."""
         some = list(candidates)
         if not self.judge.same and len(some) > 1:
             some = [min(some, key=lambda one: float(self.judge.relaxed_regrets(one.forecasts).mean()))]
@@ -202,11 +207,8 @@ class CrossFit:
             self.progress.pass_by(f"deciding with {one.name}")
             one.regrets = self.judge.regrets(one.forecasts)
         if some:
-            best = min(one.mean for one in some)
-            self.progress.tell(f"{some[0].name}: regret {best:.4g} on the validation rows")
+            self.progress.tell(f"{some[0].name}: regret {min(one.mean for one in some):.4g} on the validation rows")
         return some
-
-    # -- stages ---------------------------------------------------------------------------------------------------
 
     def stored(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of `compute`; from the folder, if it is there."""
@@ -217,8 +219,7 @@ class CrossFit:
         if held is None:
             held = {"config": self._config, "content": compute()}
             files.save(path, held)
-        content: dict[str, Any] = held["content"]
-        return content
+        return dict(held["content"])
 
     @cached_property
     def _config(self) -> dict[str, Any]:
@@ -245,9 +246,8 @@ def forget(folder: Path, keys: Sequence[str], progress: Progress) -> None:
     with suppress(OSError):
         folder.rmdir()
     if folder.exists():
-        progress.tell(
-            f"{folder} still holds what runs with other options or data left unfinished: repeat them, or delete it"
-        )
+        what = "still holds what runs with other options or data left unfinished"
+        progress.tell(f"{folder} {what}: repeat them, or delete it")
 
 
 class Progress:
@@ -286,21 +286,21 @@ class Judge:
 
     def regrets(self, predicted: Tensor) -> np.ndarray:
         """`(rows, p)` → `(rows,)`, infinite without a decision; times weights of mean one, for a weighted mean."""
-        return self._of(self.solver, predicted, self.best, self.cache)
+        return self.regrets_in(slice(None), predicted, self.solver, self.best, self.cache)
 
     def relaxed_regrets(self, predicted: Tensor) -> np.ndarray:
         """The same on the relaxation, if that is another program."""
-        return self.regrets(predicted) if self.same else self._of(self.relaxed, predicted, self.best_relaxed, None)
+        if self.same:
+            return self.regrets(predicted)
+        return self.regrets_in(slice(None), predicted, self.relaxed, self.best_relaxed)
 
-    def regrets_in(self, rows: np.ndarray, predicted: Tensor, solver: Solver) -> np.ndarray:
-        """The same of some rows, by another solver."""
-        return self._of(solver, predicted[rows], self.best[rows], None, rows)
-
-    def _of(
-        self, solver: Solver, predicted: Tensor, best: Tensor, cache: str | Path | None, rows: Any = slice(None)
+    def regrets_in(
+        self, rows: Any, predicted: Tensor, solver: Solver, best: Tensor, cache: str | Path | None = None
     ) -> np.ndarray:
+        """The same of some rows, by another solver, against these decisions."""
         costs, instance = self.costs[rows], None if self.data.instance is None else self.data.instance[rows]
-        solution = solve_cached(solver, predicted, instance, cache=cache, progress=False)
+        best = best[rows]
+        solution = solve_cached(solver, predicted[rows], instance, cache=cache, progress=False)
         decided = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
         decision = torch.where(decided[:, None], solution.decision, best)
         regret = regrets_of(solver, costs, decision, best, instance).regret.numpy()

@@ -133,11 +133,9 @@ def decide(
         """As the program's file states it: its own sense, its constant included."""
         return (-1 if program.sense == "maximize" else 1) * objective.numpy() + record["offset"] + 0.0
 
-    columns: dict[str, Any] = {}
     notes, ids = encoding.remarks(tables.features), tables.features.ids
     id_column = None if ids is None else id_column or record["id"]
-    if id_column is not None:
-        columns[id_column] = ids
+    columns: dict[str, Any] = {} if id_column is None else {id_column: ids}
     columns["status"] = [Status(code).name.lower() for code in solution.status.tolist()]
     columns["predicted_objective"] = in_own_sense(solution.objective)
     optima = None
@@ -150,15 +148,12 @@ def decide(
         columns["regret"] = without_roundoff(regret.numpy(), optima)
         known, _ = seen(DecisionDataset(torch.tensor(x), y), record.get("trained_on", ""))
         if known.any():
-            notes.append(
-                f"{int(known.sum())} of the {len(known)} rows were trained on: their regret says nothing about new rows"
-            )
+            trained_on = f"{int(known.sum())} of the {len(known)} rows were trained on"
+            notes.append(f"{trained_on}: their regret says nothing about new rows")
     columns |= decision_columns(program, solution.decision.numpy(), columns)
     plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
-    labels = id_column, ids or tables.features.index
-    return Decisions(
-        plain, cost_columns(regressor.cost_names, predicted), labels, solution, optima, tuple(notes), record["offset"]
-    )
+    labels, named = (id_column, ids or tables.features.index), cost_columns(regressor.cost_names, predicted)
+    return Decisions(plain, named, labels, solution, optima, tuple(notes), record["offset"])
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:
@@ -174,26 +169,18 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocuse
 
 
 def dataset_for(
-    regressor: DecisionFocusedRegressor,
-    features: TableLike,
-    costs: TableLike,
-    instances: TableLike | None = None,
-    forecast: TableLike | None = None,
+    regressor: DecisionFocusedRegressor, features: TableLike, costs: TableLike, instances: TableLike | None = None
 ) -> DecisionDataset:
     """The data in these tables for a loaded model, without decisions."""
-    given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
-    tables, instance = regressor.read(given)
+    tables, instance = regressor.read({"features": features, "costs": costs, "instances": instances})
     assert tables.costs is not None
-    x = with_forecast(regressor.learned_encoding()(tables.features), tables.forecast)
+    x = regressor.learned_encoding()(tables.features)
     return DecisionDataset(torch.tensor(x), torch.tensor(tables.costs.values), instance=instance)
 
 
 def with_forecast(features: np.ndarray, forecast: Table | None) -> np.ndarray:
     """Features as numbers, and behind them a forecast of the costs, if there is one."""
     return features if forecast is None else np.column_stack([features, forecast.values])
-
-
-# -- which rows a model was trained on ---------------------------------------------------------------------------------
 
 
 SIZE = 8  # bytes of a hash

@@ -34,9 +34,8 @@ def quantile_fit(x: Tensor, y: Tensor, level: np.ndarray | float, weights: Tenso
     from sklearn.linear_model import QuantileRegressor
 
     levels = np.broadcast_to(level, y.shape[1:])
-    return each_cost(
-        x, y, weights, [QuantileRegressor(quantile=float(one), alpha=0.0, solver="highs") for one in levels]
-    )
+    makes = [QuantileRegressor(quantile=float(one), alpha=0.0, solver="highs") for one in levels]
+    return each_cost(x, y, weights, makes)
 
 
 def critical_ratios(program: Program) -> np.ndarray | None:
@@ -81,9 +80,6 @@ def critical_ratios(program: Program) -> np.ndarray | None:
     return np.where(factor > 0, ratios, 1 - ratios) if ((ratios > 0) & (ratios < 1)).all() else None
 
 
-# -- scenarios ---------------------------------------------------------------------------------------------------------
-
-
 def scenario_count(program: Program) -> int:
     """How many scenarios a program may have; 0 where it has no recourse, or is too large."""
     if program.recourse is None or not program.recourse.any() or program.Q is not None:
@@ -122,21 +118,19 @@ class Scenarios(Wrapper):
         self.rows = numbered.b.astype(int), numbered.h.astype(int)
         self.columns = np.concatenate([np.arange(program.n), np.tile(later, count - 1)])
         self.share = np.where(program.recourse, 1 / count, 1.0)[self.columns]
-        moves = [
-            np.zeros(len(side)) if by is None else by @ e.ravel() for side, by in ((wide.b, wide.B), (wide.h, wide.H))
-        ]
-        self.moves, self.costs = moves, np.zeros(wide.n) if wide.S is None else wide.S @ e.ravel()
+        sides = ((wide.b, wide.B), (wide.h, wide.H))
+        self.moves = [np.zeros(len(side)) if by is None else by @ e.ravel() for side, by in sides]
+        self.costs = np.zeros(wide.n) if wide.S is None else wide.S @ e.ravel()
         self.inside = HiGHS(wide)
 
     @property
     def identity(self) -> str:
-        return f"{len(self.errors)} scenarios {blake2b(self.errors.tobytes(), digest_size=8).hexdigest()}, {self.solver.identity}"
+        digest = blake2b(self.errors.tobytes(), digest_size=8).hexdigest()
+        return f"{len(self.errors)} scenarios {digest}, {self.solver.identity}"
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        b, h = (
-            side[..., rows] + move for side, rows, move in zip((sides.b, sides.h), self.rows, self.moves, strict=True)
-        )
+        b, h = sides.b[..., self.rows[0]] + self.moves[0], sides.h[..., self.rows[1]] + self.moves[1]
         wide = Sides(b, h, sides.lower[..., self.columns], sides.upper[..., self.columns])
         found = self.inside._solve(np.ascontiguousarray(c[:, self.columns] * self.share + self.costs), wide, None)
         decided = np.isfinite(found.decision).all(1)

@@ -89,10 +89,9 @@ class Huber(Forecaster):
         middle = rows.y.median(0).values
         room = CLIP * (rows.y - middle).abs().median(0).values
         near = rows.y.clamp(middle - room, middle + room)  # else rows far off would choose the strength
-        strengths = np.broadcast_to(
-            strength_by_leaving_one_out(rows.x, near, rows.weights, each=True), rows.y.shape[1:]
-        )
-        makes = [HuberRegressor(alpha=strength * len(rows.x), max_iter=200) for strength in strengths]
+        strength = strength_by_leaving_one_out(*rows._replace(y=near), each=True)
+        alphas = np.broadcast_to(strength, rows.y.shape[1:]) * len(rows.x)
+        makes = [HuberRegressor(alpha=alpha, max_iter=200) for alpha in alphas]
         with ignore_warnings(category=ConvergenceWarning):
             return each_cost(*rows, makes).module()
 
@@ -126,14 +125,12 @@ class Boosting(Forecaster):
             "early_stopping": False,
             "random_state": self.seed,
         }
-        levels = [None] * costs if self.level is None else np.broadcast_to(self.level, (costs,))
-        kinds = [{} if level is None else {"loss": "quantile", "quantile": float(level)} for level in levels]
+        levels: Any = [] if self.level is None else np.broadcast_to(self.level, (costs,))
+        kinds = [{"loss": "quantile", "quantile": float(level)} for level in levels] or [{}] * costs
         counts, targets = None if rows.weights is None else rows.weights.numpy(), (rows.y / units_of(rows.y)).numpy().T
+        made = [HistGradientBoostingRegressor(**options, **kind) for kind in kinds]
         with one_thread():
-            return [
-                HistGradientBoostingRegressor(**options, **kind).fit(rows.x.numpy(), target, counts)
-                for kind, target in zip(kinds, targets, strict=True)
-            ]
+            return [model.fit(rows.x.numpy(), y, counts) for model, y in zip(made, targets, strict=True)]
 
     def fit(self, rows: Rows) -> nn.Module:
         return as_trees(self.models(rows), self._most(rows.y.shape[1]), units_of(rows.y))
@@ -223,41 +220,30 @@ class Own(Forecaster):
         model, costs = clone(self.estimator), rows.y.shape[1]
         if costs > 1 and not get_tags(model).target_tags.multi_output:
             model = MultiOutputRegressor(model)
-        weighs = rows.weights is not None and has_fit_parameter(model, "sample_weight")
-        counts = {"sample_weight": rows.weights.numpy()} if weighs and rows.weights is not None else {}
+        weighs = has_fit_parameter(model, "sample_weight")
+        counts = {} if rows.weights is None or not weighs else {"sample_weight": rows.weights.numpy()}
         y = rows.y.numpy() if costs > 1 else rows.y.numpy().ravel()
         return Estimator(costs, model.fit(rows.x.numpy(), y, **counts))
-
-
-NAMED = {"ridge": Ridge, "huber": Huber, "boosting": Boosting}
 
 
 def forecasters_of(given: Sequence[Any] | None, features: int, costs: int, seed: int) -> list[Forecaster]:
     """The candidates: names of ours, estimators, or pairs (name, estimator); by default ours."""
     if given is None:
         given = ["ridge", "huber", "boosting"] if features * costs <= HUBER_WORK else ["ridge", "boosting"]
+    ours = {one.name: one for one in (Ridge(), Huber(), Boosting(seed=seed))}
     found: list[Forecaster] = []
     for one in given:
-        if isinstance(one, str):
-            if one not in NAMED:
-                raise OptionError(
-                    f"forecasters are {', '.join(NAMED)}, or estimators of scikit-learn's kind; got {one!r}"
-                )
-            found.append(Boosting(seed=seed) if one == "boosting" else NAMED[one]())
-        else:
-            name, estimator = one if isinstance(one, tuple) else (type(one).__name__, one)
-            if not callable(getattr(estimator, "fit", None)) or not callable(getattr(estimator, "predict", None)):
-                raise OptionError(f"a forecaster has fit and predict, as scikit-learn's have; got {one!r}")
-            found.append(Own(name, estimator))
+        if isinstance(one, str) and one not in ours:
+            raise OptionError(f"forecasters are {', '.join(ours)}, or estimators of scikit-learn's kind; got {one!r}")
+        name, estimator = one if isinstance(one, tuple) else (type(one).__name__, one)
+        if not isinstance(one, str) and not all(hasattr(estimator, method) for method in ("fit", "predict")):
+            raise OptionError(f"a forecaster has fit and predict, as scikit-learn's have; got {one!r}")
+        found.append(ours[one] if isinstance(one, str) else Own(name, estimator))
     names = [one.name for one in found]
     if not found or len(set(names)) < len(names):
-        raise OptionError(
-            f"forecasters need a name each, and at least one is needed; got {names}: pass (name, estimator)"
-        )
+        what = "forecasters need a name each, and at least one is needed"
+        raise OptionError(f"{what}; got {names}: pass (name, estimator)")
     return found
-
-
-# -- modules -----------------------------------------------------------------------------------------------------------
 
 
 class Given(nn.Identity):
@@ -281,10 +267,8 @@ class Estimator(nn.Module):
         saved = bytes(state_dict[prefix + "saved"].numpy())
         unknown = [kind for kind in _skops().get_untrusted_types(data=saved) if kind != PLAIN]
         if unknown and not self.trust:
-            raise DataError(
-                f"its model holds objects of {', '.join(sorted(unknown)[:5])}, whose code loading would run: if you trust them, "
-                "load it with trust=True"
-            )
+            what = f"its model holds objects of {', '.join(sorted(unknown)[:5])}, whose code loading would run"
+            raise DataError(f"{what}: if you trust them, load it with trust=True")
         self.fitted = _skops().loads(saved, trusted=[*unknown, PLAIN])
 
 
@@ -292,9 +276,8 @@ def _skops() -> Any:
     try:
         import skops.io
     except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "estimators of your own are saved with skops: pip install 'dflearn[sklearn]'"
-        ) from error
+        what = "estimators of your own are saved with skops"
+        raise MissingExtraError(f"{what}: pip install 'dflearn[sklearn]'") from error
     return skops.io
 
 
@@ -326,13 +309,12 @@ class Combination(nn.Module):
         self.names, self.parts = tuple(parts), nn.ModuleList(parts.values())
         self.features, self.costs = features, costs
         equal = torch.full((len(parts), costs), 1 / max(1, len(parts)), dtype=torch.float64)
+        zero = torch.zeros(costs, dtype=torch.float64)
         self.weight = nn.Parameter(equal if weight is None else weight.detach().double().clone())
-        self.offset = nn.Parameter(
-            torch.zeros(costs, dtype=torch.float64) if offset is None else offset.double().clone()
-        )
+        self.offset = nn.Parameter(zero if offset is None else offset.double().clone())
         self.positive = positive
         self.after = Positive(positive).double() if positive else nn.Identity()
-        self.register_buffer("errors", torch.zeros(0, costs, dtype=torch.float64) if errors is None else errors)
+        self.register_buffer("errors", zero.new_zeros(0, costs) if errors is None else errors)
 
     def forward(self, x: Tensor, known: dict[nn.Module, Tensor] | None = None) -> Tensor:
         """known: collects the forecasts of parts for x, which combinations may share."""

@@ -3,8 +3,8 @@
     least squares, ridge:   min over W, b of  Σ_i a_i ‖y_i − W z_i − b‖² / Σ a_i + strength · ‖W‖²,   z = standardized features
 
 b is free; without weights a = 1. A correction (`dflearn.models.Correction`) begins at zero, so that training begins at the forecast.
-A run has four phases, each twice as long as the one before. The mean of the weights over a phase is a snapshot, which is steadier
-than the last of them. Which snapshot is kept, rows decide that the run did not see.
+A run has four phases, each twice as long as the one before; a snapshot is the mean of the weights over a phase, which is steadier
+than the last of them. Rows that the run did not see decide which snapshot is kept.
 """
 
 from __future__ import annotations
@@ -93,9 +93,6 @@ def each_cost(x: Tensor, y: Tensor, weights: Tensor | None, makes: Sequence[Any]
     return LinearFit(standardize, torch.tensor(weight), torch.tensor(bias))
 
 
-# -- where decision-focused training starts ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Start:
     """A forecast, ready to be trained on: its correction is the module that is trained."""
@@ -104,9 +101,7 @@ class Start:
     model: nn.Module  # features → costs: the forecast with `module`, or `module` itself
     train: DecisionDataset  # training rows, with the features that `module` takes
     module: nn.Module  # trained; untouched, it gives the forecast
-    reach: float = (
-        1.0  # the step of each weight that moves a forecast by about its own error: the unit of learning rates
-    )
+    reach: float = 1.0  # the unit of learning rates: a step of each weight by it moves a forecast by about its error
 
     def rows(self, x: Tensor) -> Tensor:
         """Features → the features that `module` takes."""
@@ -137,8 +132,7 @@ def start_of(name: str, train: DecisionDataset, fit: LinearFit, after: nn.Module
 
 
 def ridge_start(train: DecisionDataset, after: nn.Module | None = None, *, each: bool = False) -> Start:
-    """Ridge of the strength that forecasts each row best from all others, one for each cost if `each`; one map for all costs if
-    they have features each."""
+    """Ridge of the best strength on rows left out, for each cost if `each`; one map for all costs that have features each."""
     x, y, weights = train.features, train.batch().require("costs"), train.weights
     if x.ndim == 3:  # a row for each cost
         weights = None if weights is None else weights.repeat_interleave(y.shape[1])
@@ -159,9 +153,6 @@ def corrected(start: Start) -> LinearFit:
         weight = linear.weight * (1 + gain)[:, None] + correction.unit[:, None] * correction.weight
         bias = linear.bias * (1 + gain) - gain * mean + correction.unit * correction.bias
     return LinearFit(standardize, weight.detach(), bias.detach())
-
-
-# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 class Phases(Callback):
@@ -220,7 +211,7 @@ def beats(judge: Validation, trained: nn.Module, start: nn.Module) -> bool:
     """Whether its regret is less by more than one standard error: fewer rows choose an epoch than train it."""
     rows = torch.arange(len(judge.data))
     gain = judge.regrets(start, rows).regret - judge.regrets(trained, rows).regret
-    share = torch.ones_like(gain) if judge.data.weights is None else judge.data.weights
-    share = share / share.sum()
+    counts = torch.ones_like(gain) if judge.data.weights is None else judge.data.weights
+    share = counts / counts.sum()
     mean = float(share @ gain)
     return mean > 0 and mean**2 > ERRORS**2 * float(share.square() @ (gain - mean).square())

@@ -58,16 +58,9 @@ class MethodEntry:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layer", "make", "share")}
 
     def __str__(self) -> str:
-        lines = {
-            "paper": self.paper,
-            "needs": ", ".join(self.needs),
-            "solves": f"{self.solves} per instance and step",
-            "convex": "yes" if self.convex else "no",
-            "to tune": self.tune,
-            "code": self.code,
-            "PyEPO": self.pyepo or "–",
-            "studies": self.study or "–",
-        }
+        solves, convex = f"{self.solves} per instance and step", "yes" if self.convex else "no"
+        lines = {"paper": self.paper, "needs": ", ".join(self.needs), "solves": solves, "convex": convex}
+        lines |= {"to tune": self.tune, "code": self.code, "PyEPO": self.pyepo or "–", "studies": self.study or "–"}
         return "\n".join([f"{self.name}: {self.title}", *(f"  {name:<8} {value}" for name, value in lines.items())])
 
 
@@ -98,10 +91,8 @@ class Materials:
     @property
     def program(self) -> Program:
         if self.task.program is None:
-            raise OptionError(
-                f"{self.loss!r} works on the constraints of a program, and {self.task.solver!r} knows none: "
-                "use layer='exact' or 'perturbed' with loss 'spo+', 'sce' or 'pfy'"
-            )
+            what = f"{self.loss!r} works on the constraints of a program, and {self.task.solver!r} knows none"
+            raise OptionError(f"{what}: use layer='exact' or 'perturbed' with loss 'spo+', 'sce' or 'pfy'")
         return self.task.program
 
     @property
@@ -161,166 +152,92 @@ _ALL: tuple[Needs, ...] = (*_BOTH, "program")
 _POOL = 'Exact(Pooled(solver, 0.1, per="batch", initial=data.decisions))'
 
 METHODS = (
-    MethodEntry(
-        "mse", "two-stage, squared error", "–", ("costs",), "0", True, "–",
-        "MSE()", "", lambda _: losses.MSE(), study="MSE",
-    ),
-    MethodEntry(
-        "sce", "SCE", "Mulamba et al. (2021), shifted", _ALL, "1 smoothed", False, "μ",
-        "SCE(Smoothed(program, mu))", "smoothed", lambda of: losses.SCE(of.layer), study="SCE^smoothed",
-    ),
-    MethodEntry(
-        "sce-own", "SCE with the smoothed program's own label", "Mulamba et al. (2021), own label", ("costs", "program"), "1 smoothed", False, "μ",
-        'SCE(Smoothed(program, mu), label="smoothed")', "smoothed", lambda of: losses.SCE(of.layer, label="smoothed"), share=SHARP,
-    ),
-    MethodEntry(
-        "sce-plain", "SCE, plain", "Mulamba et al. (2021)", ("decisions", "program"), "1 smoothed", False, "μ",
-        'SCE(Smoothed(program, mu), variant="plain")', "smoothed", lambda of: losses.SCE(of.layer, variant="plain"),
-    ),
-    MethodEntry(
-        "spo+", "SPO+", "Elmachtoub and Grigas (2022)", _BOTH, "1", True, "–",
-        "SPOPlus(Exact(solver))", "relaxed", lambda of: losses.SPOPlus(of.layer), "SPOPlus", "SPO+^relax",
-    ),
-    MethodEntry(
-        "smoothed-spo+", "SPO+ of the smoothed program", "Elmachtoub and Grigas (2022), smoothed", ("costs", "program"), "1 smoothed", True, "μ",
-        "SmoothedSPOPlus(Smoothed(program, mu))", "smoothed", lambda of: losses.SmoothedSPOPlus(of.layer), study="sSPO+ own",
-        share=SHARE,
-    ),
-    MethodEntry(
-        "smoothed-spo+mse", "SPO+ of the smoothed program, with a little squared error", "–", ("costs", "program"), "1 smoothed", True, "μ",
+    MethodEntry("mse", "two-stage, squared error", "–", ("costs",), "0", True, "–", "MSE()", "", lambda _: losses.MSE(), study="MSE"),
+    MethodEntry("sce", "SCE", "Mulamba et al. (2021), shifted", _ALL, "1 smoothed", False, "μ",
+        "SCE(Smoothed(program, mu))", "smoothed", lambda of: losses.SCE(of.layer), study="SCE^smoothed"),
+    MethodEntry("sce-own", "SCE with the smoothed program's own label", "Mulamba et al. (2021), own label", ("costs", "program"), "1 smoothed", False, "μ",
+        'SCE(Smoothed(program, mu), label="smoothed")', "smoothed", lambda of: losses.SCE(of.layer, label="smoothed"), share=SHARP),
+    MethodEntry("sce-plain", "SCE, plain", "Mulamba et al. (2021)", ("decisions", "program"), "1 smoothed", False, "μ",
+        'SCE(Smoothed(program, mu), variant="plain")', "smoothed", lambda of: losses.SCE(of.layer, variant="plain")),
+    MethodEntry("spo+", "SPO+", "Elmachtoub and Grigas (2022)", _BOTH, "1", True, "–",
+        "SPOPlus(Exact(solver))", "relaxed", lambda of: losses.SPOPlus(of.layer), "SPOPlus", "SPO+^relax"),
+    MethodEntry("smoothed-spo+", "SPO+ of the smoothed program", "Elmachtoub and Grigas (2022), smoothed", ("costs", "program"), "1 smoothed", True, "μ",
+        "SmoothedSPOPlus(Smoothed(program, mu))", "smoothed", lambda of: losses.SmoothedSPOPlus(of.layer), study="sSPO+ own", share=SHARE),
+    MethodEntry("smoothed-spo+mse", "SPO+ of the smoothed program, with a little squared error", "–", ("costs", "program"), "1 smoothed", True, "μ",
         "SmoothedSPOPlus(Smoothed(program, mu)) + 0.03 * MSE()", "smoothed",
-        lambda of: with_squares(losses.SmoothedSPOPlus(of.layer), of.task.objective.p, of.scale), study="sSPO+ own, MSE", share=SHARE,
-    ),
-    MethodEntry(
-        "fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)",
-        ("decisions", "program"), "1 smoothed", True, "μ", "FenchelYoung(Smoothed(program, mu))", "smoothed",
-        lambda of: losses.FenchelYoung(of.layer), "regularizedFrankWolfeFenchelYoung", "FY^smoothed",
-    ),
-    MethodEntry(
-        "pfy", "perturbed Fenchel-Young (PFY)", "Berthet et al. (2020)", ("decisions",), "samples", True, "σ, samples",
-        "FenchelYoung(Perturbed(solver, sigma, samples=10))", "perturbed",
-        lambda of: losses.FenchelYoung(of.layer), "perturbedFenchelYoung", "PFY^relax",
-    ),
-    MethodEntry(
-        "regret", "QPTL: regret through a smoothed problem", "Wilder et al. (2019); Ferber et al. (2020)", _ALL,
-        "1 smoothed", False, "μ", "Regret(Smoothed(program, mu))", "smoothed",
-        lambda of: losses.Regret(of.layer), "regularizedFrankWolfeOpt", "Regret^smoothed",
-    ),
-    MethodEntry(
-        "intopt", "IntOpt: regret through a log barrier", "Mandi and Guns (2020)", _ALL, "1 barrier", False, "μ",
-        "Regret(LogBarrier(program, mu))", OWN, lambda of: losses.Regret(layers.LogBarrier(of.program, of.smoothing(BARRIER))), study="Regret^barrier",
-    ),
-    MethodEntry(
-        "sqde", "squared decision error", "McKenzie et al. (2024)", ("decisions", "program"), "1 smoothed", False, "μ",
-        "SquaredDecisionError(Smoothed(program, mu))", "smoothed",
-        lambda of: losses.SquaredDecisionError(of.layer), "regularizedFrankWolfeOpt", "SqDE^smoothed",
-    ),
-    MethodEntry(
-        "cave", "CaVE", "Tang and Khalil (2024)", ("decisions", "program"), "1 projection", False, "–",
-        "CaVE(program)", "", lambda of: losses.CaVE(of.program), "coneAlignedCosine", "CaVE exact",
-    ),
-    MethodEntry(
-        "pfy-multiplicative", "PFY, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", True,
-        "σ, samples", "FenchelYoung(Perturbed(solver, sigma, samples=10, multiplicative=True))", OWN_SOLVER,
-        lambda of: losses.FenchelYoung(of.perturbed(1, multiplicative=True)), "perturbedFenchelYoungMul", "PFY^relax multiplicative",
-    ),
-    MethodEntry(
-        "dpo", "differentiable perturbed optimizer (DPO)", "Berthet et al. (2020)", ("decisions",), "samples", False,
-        "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10), reduction="mean")', OWN_SOLVER,
-        lambda of: losses.SquaredDecisionError(of.perturbed(SAMPLES), reduction="mean"), "perturbedOpt", "DPO^relax",
-    ),
-    MethodEntry(
-        "dpo-multiplicative", "DPO, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", False,
-        "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10, multiplicative=True), reduction="mean")',
-        OWN_SOLVER, lambda of: losses.SquaredDecisionError(of.perturbed(SAMPLES, multiplicative=True), reduction="mean"),
-        "perturbedOptMul", "DPO^relax multiplicative",
-    ),
-    MethodEntry(
-        "dbb", "differentiable black box (DBB)", "Vlastelica et al. (2020)", _BOTH, "2", False, "λ",
-        "Regret(BlackBox(solver, step=10))", OWN_SOLVER,
-        lambda of: losses.Regret(layers.BlackBox(of.solver, **of.options)), "blackboxOpt", "DBB^relax",
-    ),
-    MethodEntry(
-        "nid", "negative identity (NID)", "Sahoo et al. (2023)", _BOTH, "1", False, "projection",
-        'Regret(NegativeIdentity(solver, "norm"))', OWN_SOLVER,
-        lambda of: losses.Regret(layers.NegativeIdentity(of.solver, "norm")), "negativeIdentity", "NID^relax",
-    ),
-    MethodEntry(
-        "imle", "implicit MLE (I-MLE)", "Niepert et al. (2021)", _BOTH, "2 samples", False, "λ, σ, samples",
+        lambda of: with_squares(losses.SmoothedSPOPlus(of.layer), of.task.objective.p, of.scale), study="sSPO+ own, MSE", share=SHARE),
+    MethodEntry("fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)", ("decisions", "program"), "1 smoothed",
+        True, "μ", "FenchelYoung(Smoothed(program, mu))", "smoothed", lambda of: losses.FenchelYoung(of.layer), "regularizedFrankWolfeFenchelYoung",
+        "FY^smoothed"),
+    MethodEntry("pfy", "perturbed Fenchel-Young (PFY)", "Berthet et al. (2020)", ("decisions",), "samples", True, "σ, samples",
+        "FenchelYoung(Perturbed(solver, sigma, samples=10))", "perturbed", lambda of: losses.FenchelYoung(of.layer), "perturbedFenchelYoung",
+        "PFY^relax"),
+    MethodEntry("regret", "QPTL: regret through a smoothed problem", "Wilder et al. (2019); Ferber et al. (2020)", _ALL, "1 smoothed", False, "μ",
+        "Regret(Smoothed(program, mu))", "smoothed", lambda of: losses.Regret(of.layer), "regularizedFrankWolfeOpt", "Regret^smoothed"),
+    MethodEntry("intopt", "IntOpt: regret through a log barrier", "Mandi and Guns (2020)", _ALL, "1 barrier", False, "μ",
+        "Regret(LogBarrier(program, mu))", OWN, lambda of: losses.Regret(layers.LogBarrier(of.program, of.smoothing(BARRIER))),
+        study="Regret^barrier"),
+    MethodEntry("sqde", "squared decision error", "McKenzie et al. (2024)", ("decisions", "program"), "1 smoothed", False, "μ",
+        "SquaredDecisionError(Smoothed(program, mu))", "smoothed", lambda of: losses.SquaredDecisionError(of.layer), "regularizedFrankWolfeOpt",
+        "SqDE^smoothed"),
+    MethodEntry("cave", "CaVE", "Tang and Khalil (2024)", ("decisions", "program"), "1 projection", False, "–",
+        "CaVE(program)", "", lambda of: losses.CaVE(of.program), "coneAlignedCosine", "CaVE exact"),
+    MethodEntry("pfy-multiplicative", "PFY, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", True, "σ, samples",
+        "FenchelYoung(Perturbed(solver, sigma, samples=10, multiplicative=True))", OWN_SOLVER,
+        lambda of: losses.FenchelYoung(of.perturbed(1, multiplicative=True)), "perturbedFenchelYoungMul", "PFY^relax multiplicative"),
+    MethodEntry("dpo", "differentiable perturbed optimizer (DPO)", "Berthet et al. (2020)", ("decisions",), "samples", False, "σ, samples",
+        'SquaredDecisionError(Perturbed(solver, sigma, samples=10), reduction="mean")', OWN_SOLVER,
+        lambda of: losses.SquaredDecisionError(of.perturbed(SAMPLES), reduction="mean"), "perturbedOpt", "DPO^relax"),
+    MethodEntry("dpo-multiplicative", "DPO, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", False, "σ, samples",
+        'SquaredDecisionError(Perturbed(solver, sigma, samples=10, multiplicative=True), reduction="mean")', OWN_SOLVER,
+        lambda of: losses.SquaredDecisionError(of.perturbed(SAMPLES, multiplicative=True), reduction="mean"), "perturbedOptMul",
+        "DPO^relax multiplicative"),
+    MethodEntry("dbb", "differentiable black box (DBB)", "Vlastelica et al. (2020)", _BOTH, "2", False, "λ",
+        "Regret(BlackBox(solver, step=10))", OWN_SOLVER, lambda of: losses.Regret(layers.BlackBox(of.solver, **of.options)), "blackboxOpt",
+        "DBB^relax"),
+    MethodEntry("nid", "negative identity (NID)", "Sahoo et al. (2023)", _BOTH, "1", False, "projection",
+        'Regret(NegativeIdentity(solver, "norm"))', OWN_SOLVER, lambda of: losses.Regret(layers.NegativeIdentity(of.solver, "norm")),
+        "negativeIdentity", "NID^relax"),
+    MethodEntry("imle", "implicit MLE (I-MLE)", "Niepert et al. (2021)", _BOTH, "2 samples", False, "λ, σ, samples",
         "Regret(ImplicitMLE(solver, sigma, step=10, samples=10))", OWN_SOLVER,
-        lambda of: losses.Regret(layers.ImplicitMLE(of.solver, of.noise, samples=SAMPLES, generator=of.seed, **of.options)),
-        "implicitMLE", "IMLE^relax",
-    ),
-    MethodEntry(
-        "aimle", "adaptive implicit MLE (AI-MLE)", "Minervini et al. (2023)", _BOTH, "2 samples", False, "σ, samples",
+        lambda of: losses.Regret(layers.ImplicitMLE(of.solver, of.noise, samples=SAMPLES, generator=of.seed, **of.options)), "implicitMLE",
+        "IMLE^relax"),
+    MethodEntry("aimle", "adaptive implicit MLE (AI-MLE)", "Minervini et al. (2023)", _BOTH, "2 samples", False, "σ, samples",
         "Regret(AdaptiveImplicitMLE(solver, sigma, samples=10))", OWN_SOLVER,
-        lambda of: losses.Regret(layers.AdaptiveImplicitMLE(of.solver, of.noise, SAMPLES, of.seed)),
-        "adaptiveImplicitMLE", "AIMLE^relax",
-    ),
-    MethodEntry(
-        "pg", "perturbation gradient (PG)", "Huang and Gupta (2024)", ("costs",), "2", False, "h, difference",
-        "PerturbationGradient(Exact(solver), width=0.1)", OWN_SOLVER,
-        lambda of: losses.PerturbationGradient(layers.Exact(of.solver)), "perturbationGradient", "PG^relax",
-    ),
-    MethodEntry(
-        "nce", "noise-contrastive estimation (NCE)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True,
-        "ratio", f"NCE({_POOL})", OWN_SOLVER, lambda of: losses.NCE(of.pool), "noiseContrastiveEstimation", "NCE",
-    ),
-    MethodEntry(
-        "cmap", "contrastive MAP (CMAP)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True, "ratio",
-        f'SCE({_POOL}, variant="plain")', OWN_SOLVER,
-        lambda of: losses.SCE(of.pool, variant="plain"), "contrastiveMAP", "CMAP",
-    ),
-    MethodEntry(
-        "ltr-pointwise", "learning to rank, pointwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio",
-        f'Ranking({_POOL}, "pointwise")', OWN_SOLVER,
-        lambda of: losses.Ranking(of.pool, "pointwise"), "pointwiseLearningToRank", "LTR pointwise",
-    ),
-    MethodEntry(
-        "ltr-pairwise", "learning to rank, pairwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio, ν",
-        f'Ranking({_POOL}, "pairwise")', OWN_SOLVER,
-        lambda of: losses.Ranking(of.pool, "pairwise"), "pairwiseLearningToRank", "LTR pairwise",
-    ),
-    MethodEntry(
-        "ltr-listwise", "learning to rank, listwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio, τ",
-        f'Ranking({_POOL}, "listwise")', OWN_SOLVER,
-        lambda of: losses.Ranking(of.pool, "listwise"), "listwiseLearningToRank", "LTR listwise",
-    ),
-    MethodEntry(
-        "lodl", "LODL: squared error with learned weights", "Shah et al. (2022)", ("costs",), "0", True, "σ",
-        "LODL.learn(data, solver, sigma)", OWN_SOLVER, lambda of: of.learned, study="LODL",
-    ),
-    MethodEntry(
-        "lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
-        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, MARGIN * of.scale.objective * of.scale.decisions), study="LAVA",
-    ),
-    MethodEntry(
-        "pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", _ALL, "1 smoothed", False, "μ, β",
-        "PEAR(Smoothed(program, mu))", "smoothed", lambda of: losses.PEAR(of.layer), study="PEAR",
-    ),
-    MethodEntry(
-        "cost-sensitive", "cost-sensitive regression", "Schutte et al. (2026), arXiv 2605.18005", _ALL, "0", True, "κ",
-        "CostSensitive(program, harmless=0.1)", "", lambda of: losses.CostSensitive(of.program), study="cost-sensitive",
-    ),
-    MethodEntry(
-        "task", "the cost after recourse, through a smoothed problem", "Donti et al. (2017)", ("costs", "program"),
-        "1 smoothed, 1", False, "μ", "TaskLoss(Smoothed(program, mu))", "smoothed", lambda of: losses.TaskLoss(of.layer),
-    ),
-    MethodEntry(
-        "score-function", "score-function estimate of that cost (SFGE)", "Silvestri et al. (2024)", ("costs",),
-        "samples", False, "σ, samples", "ScoreFunction(Exact(solver), sigma, samples=8)", OWN_SOLVER,
-        lambda of: losses.ScoreFunction(layers.Exact(of.solver), of.noise, generator=of.seed),
-    ),
-    MethodEntry(
-        "quantile", "two-stage, quantiles", "Koenker and Bassett (1978); the newsvendor's critical ratio", ("costs",),
-        "0", True, "τ", "Quantile(level=0.9)", "", lambda of: losses.Quantile(of.level),
-    ),
+        lambda of: losses.Regret(layers.AdaptiveImplicitMLE(of.solver, of.noise, SAMPLES, of.seed)), "adaptiveImplicitMLE", "AIMLE^relax"),
+    MethodEntry("pg", "perturbation gradient (PG)", "Huang and Gupta (2024)", ("costs",), "2", False, "h, difference",
+        "PerturbationGradient(Exact(solver), width=0.1)", OWN_SOLVER, lambda of: losses.PerturbationGradient(layers.Exact(of.solver)),
+        "perturbationGradient", "PG^relax"),
+    MethodEntry("nce", "noise-contrastive estimation (NCE)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True, "ratio",
+        f"NCE({_POOL})", OWN_SOLVER, lambda of: losses.NCE(of.pool), "noiseContrastiveEstimation", "NCE"),
+    MethodEntry("cmap", "contrastive MAP (CMAP)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True, "ratio",
+        f'SCE({_POOL}, variant="plain")', OWN_SOLVER, lambda of: losses.SCE(of.pool, variant="plain"), "contrastiveMAP", "CMAP"),
+    MethodEntry("ltr-pointwise", "learning to rank, pointwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio",
+        f'Ranking({_POOL}, "pointwise")', OWN_SOLVER, lambda of: losses.Ranking(of.pool, "pointwise"), "pointwiseLearningToRank", "LTR pointwise"),
+    MethodEntry("ltr-pairwise", "learning to rank, pairwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio, ν",
+        f'Ranking({_POOL}, "pairwise")', OWN_SOLVER, lambda of: losses.Ranking(of.pool, "pairwise"), "pairwiseLearningToRank", "LTR pairwise"),
+    MethodEntry("ltr-listwise", "learning to rank, listwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio, τ",
+        f'Ranking({_POOL}, "listwise")', OWN_SOLVER, lambda of: losses.Ranking(of.pool, "listwise"), "listwiseLearningToRank", "LTR listwise"),
+    MethodEntry("lodl", "LODL: squared error with learned weights", "Shah et al. (2022)", ("costs",), "0", True, "σ",
+        "LODL.learn(data, solver, sigma)", OWN_SOLVER, lambda of: of.learned, study="LODL"),
+    MethodEntry("lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
+        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, MARGIN * of.scale.objective * of.scale.decisions), study="LAVA"),
+    MethodEntry("pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", _ALL, "1 smoothed", False, "μ, β",
+        "PEAR(Smoothed(program, mu))", "smoothed", lambda of: losses.PEAR(of.layer), study="PEAR"),
+    MethodEntry("cost-sensitive", "cost-sensitive regression", "Schutte et al. (2026), arXiv 2605.18005", _ALL, "0", True, "κ",
+        "CostSensitive(program, harmless=0.1)", "", lambda of: losses.CostSensitive(of.program), study="cost-sensitive"),
+    MethodEntry("task", "the cost after recourse, through a smoothed problem", "Donti et al. (2017)", ("costs", "program"), "1 smoothed, 1", False, "μ",
+        "TaskLoss(Smoothed(program, mu))", "smoothed", lambda of: losses.TaskLoss(of.layer)),
+    MethodEntry("score-function", "score-function estimate of that cost (SFGE)", "Silvestri et al. (2024)", ("costs",), "samples", False, "σ, samples",
+        "ScoreFunction(Exact(solver), sigma, samples=8)", OWN_SOLVER,
+        lambda of: losses.ScoreFunction(layers.Exact(of.solver), of.noise, generator=of.seed)),
+    MethodEntry("quantile", "two-stage, quantiles", "Koenker and Bassett (1978); the newsvendor's critical ratio", ("costs",), "0", True, "τ",
+        "Quantile(level=0.9)", "", lambda of: losses.Quantile(of.level)),
 )  # fmt: skip
 
 LOSSES = tuple(entry.name for entry in METHODS)
 WITHOUT_SOLVES = ("mse", "quantile")  # which no decisions of the data enter, nor the automatic μ
-# Those that are defined where right-hand sides are predicted, the default first.
-WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")
+WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")  # defined there; the default first
 LAYERS = {
     "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",
     "davis-yin": "the same by 100 iterations of Davis-Yin splitting, differentiated through all of them",
@@ -335,10 +252,10 @@ def default_losses(task: DecisionTask, with_costs: bool = True) -> tuple[str, ..
 
     "task" if right-hand sides are predicted. SPO+ if a function decides. Without costs, a Fenchel-Young loss.
     """
-    if not with_costs:
-        return ("pfy",) if task.program is None else ("fenchel-young",)
     if task.program is None:
-        return ("spo+",)
+        return ("spo+" if with_costs else "pfy",)
+    if not with_costs:
+        return ("fenchel-young",)
     return ("task",) if task.program.predicts_rows else ("smoothed-spo+mse",)
 
 
@@ -352,13 +269,10 @@ def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: S
     entry = next((entry for entry in METHODS if entry.name == loss), None)
     if entry is None:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
-    if task.program is not None and task.program.predicts_rows:
-        check_rows([loss])
+    check_rows(task.program, [loss])
     if entry.layer == OWN_SOLVER and layer not in ("auto", "relaxed", "exact"):
-        raise OptionError(
-            f"loss {loss!r} brings its own layer around a solver: layer is 'auto' or 'relaxed' for that of the "
-            f"relaxation, or 'exact'; got {layer!r}"
-        )
+        one_of = "'auto' or 'relaxed' for that of the relaxation, or 'exact'"
+        raise OptionError(f"loss {loss!r} brings its own layer around a solver: layer is {one_of}; got {layer!r}")
     if entry.layer == OWN and layer != "auto":
         raise OptionError(f"loss {loss!r} brings its own layer: layer is 'auto'; got {layer!r}")
     through = entry.layer if layer == "auto" else layer
@@ -380,14 +294,14 @@ def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...
     if losses is None:
         settled = program.predicts_rows or program.recourse is not None
         return ("task", "quantile") if settled else ("smoothed-spo+", "sce")
-    if program.predicts_rows:
-        check_rows(losses)
+    check_rows(program, losses)
     return tuple(losses)
 
 
-def check_rows(losses: Sequence[str]) -> None:
+def check_rows(program: Program | None, losses: Sequence[str]) -> None:
+    """An error if the program predicts right-hand sides, and a loss is not defined there."""
     wrong = [loss for loss in losses if loss not in WITH_PREDICTED_ROWS]
-    if wrong:
+    if program is not None and program.predicts_rows and wrong:
         raise OptionError(
             f"loss {wrong[0]!r} is not defined where right-hand sides are predicted, since what is optimal for the truth may be "
             f"infeasible for the prediction: use {', '.join(map(repr, WITH_PREDICTED_ROWS[:-1]))}"

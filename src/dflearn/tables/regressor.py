@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,33 +24,20 @@ from dflearn.models import predict
 from dflearn.program import Instance
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.tables import saving
+from dflearn.tables import saving, table_model as common
 from dflearn.tables.columns import Encoding
 from dflearn.tables.demand import LEVELS, Scenarios, critical_ratios
 from dflearn.tables.forecasters import Combination
 from dflearn.tables.linear import Start, after_model, beats, best_of, ridge_start
 from dflearn.tables.methods import WITHOUT_SOLVES, Amount, default_losses, make_loss
-from dflearn.tables.table_model import (
-    Decider,
-    _check_sample_weight,
-    as_frame,
-    beside_decisions,
-    check_array,
-    check_is_fitted,
-    check_random_state,
-    check_same_index,
-    cost_columns,
-    decision_columns,
-    minus_regret,
-    validate_data,
-)
 from dflearn.tables.tables import MixedTable, TableLike, Tables, id_column_in, is_table
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 from dflearn.training.validation import Validation
 
 
-class DecisionFocusedRegressor(Decider):
+@dataclass(eq=False, repr=False)
+class DecisionFocusedRegressor(common.Decider):
     """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
 
         regressor = DecisionFocusedRegressor(problem).fit(X, y)
@@ -101,54 +89,31 @@ class DecisionFocusedRegressor(Decider):
         ((2, 12), (2, 12))
     """
 
-    model_: nn.Module
-    solver_: Solver
-    held_out_: np.ndarray
-    record_: dict[str, Any]
-    _shape: tuple[int, ...]
-
-    def __init__(
-        self,
-        problem: Decided | None = None,
-        *,
-        loss: str | Loss | Sequence[str | Loss] = "auto",
-        layer: str | Layer = "auto",
-        model: str | nn.Module = "linear",
-        hidden: Sequence[int] = (64,),
-        start: str = "auto",
-        positive: bool = False,
-        mu: Amount = "auto",
-        sigma: Amount = "auto",
-        step: Amount = "auto",
-        epochs: int = 100,
-        batch_size: int = 32,
-        lr: float = 0.005,
-        validation_fraction: float = 0.2,
-        early_stopping: int | None = 10,
-        refit: bool = True,
-        cache: str | Path | None = None,
-        device: str | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.problem = problem
-        self.loss = loss
-        self.layer = layer
-        self.model = model
-        self.hidden = hidden
-        self.start = start
-        self.positive = positive
-        self.mu = mu
-        self.sigma = sigma
-        self.step = step
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.refit = refit
-        self.cache = cache
-        self.device = device
-        self.random_state = random_state
+    problem: Decided | None = None
+    _: KW_ONLY
+    loss: str | Loss | Sequence[str | Loss] = "auto"
+    layer: str | Layer = "auto"
+    model: str | nn.Module = "linear"
+    hidden: Sequence[int] = (64,)
+    start: str = "auto"
+    positive: bool = False
+    mu: Amount = "auto"
+    sigma: Amount = "auto"
+    step: Amount = "auto"
+    epochs: int = 100
+    batch_size: int = 32
+    lr: float = 0.005
+    validation_fraction: float = 0.2
+    early_stopping: int | None = 10
+    refit: bool = True
+    cache: str | Path | None = None
+    device: str | None = None
+    random_state: Any = 0
+    model_: nn.Module = field(init=False)
+    solver_: Solver = field(init=False)
+    held_out_: np.ndarray = field(init=False)
+    record_: dict[str, Any] = field(init=False)
+    _shape: tuple[int, ...] = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -178,20 +143,26 @@ class DecisionFocusedRegressor(Decider):
                 of X to hold out.
         """
         if y is None and decisions is None:
-            raise DataError(
-                "DecisionFocusedRegressor requires y to be passed, but the target y is None: y are the costs. Without "
-                "them, pass decisions and a loss that needs no costs, such as 'fenchel-young'"
-            )
-        check_same_index(X, y)
-        X, y = self._validate(X, y)
+            remedy = "Without them, pass decisions and a loss that needs no costs, such as 'fenchel-young'"
+            what = "DecisionFocusedRegressor requires y to be passed, but the target y is None: y are the costs."
+            raise DataError(f"{what} {remedy}")
+        common.check_same_index(X, y)
+        options = {"dtype": np.float64, "allow_nd": True}
+        if y is None:
+            X = common.validate_data(self, X, **options)
+        else:
+            X, y = common.validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, **options)
+            y = np.ascontiguousarray(y, np.float64)
+        X = np.ascontiguousarray(X)
         if self.positive and y is not None and y.min() < 0:
             raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        costs = decisions if y is None else y.reshape(len(X), -1)
-        task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
+        seed = int(common.check_random_state(self.random_state).randint(2**31 - 1))
+        costs = None if y is None else y.reshape(len(X), -1)
+        width = np.shape(decisions if costs is None else costs)[-1]
+        task = self._task(None if y is None and not self._only_decides() else width)
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
         self._with_instances = instance is not None
-        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
+        data = self._data(X, costs, decisions, instance, sample_weight)
         rows = counted_rows(data)
         data = data if data.weights is None else data.subset(rows)
         names = self._named(task, y is not None)
@@ -199,7 +170,7 @@ class DecisionFocusedRegressor(Decider):
         if solves and data.decisions is None:
             data = label(data, task.solver, cache=self.cache, progress=False)
         self.scale_, self.solver_ = Scale.of(task.objective, data), task.solver
-        losses = self._losses(names, task, seed, data)
+        losses = self._losses(names, task, seed=seed, data=data)
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)
         regret = checked is not None and checked.costs is not None
         if checked is not None and regret and task.relaxed is not task.solver:
@@ -230,14 +201,14 @@ class DecisionFocusedRegressor(Decider):
 
     def _fit(self, start: Start, loss: Loss | list[Loss], seed: int, **watched: Any) -> History:
         """Adam on the module of a start, which is then on the CPU."""
-        rates: dict[str, Any] = {"batch_size": self.batch_size, "lr": self.lr * start.reach, "seed": seed}
-        history = fit(start.module, loss, start.train, device=self.device, progress=False, **rates, **watched)
+        watched |= {"batch_size": self.batch_size, "lr": self.lr * start.reach, "seed": seed}
+        history = fit(start.module, loss, start.train, device=self.device, progress=False, **watched)
         start.module.cpu()
         return history
 
     def _named(self, task: DecisionTask, with_costs: bool = True) -> Sequence[str | Loss]:
         """The losses of the phases, by name or as they are."""
-        if isinstance(self.loss, str) and self.loss == "auto":
+        if self.loss == "auto":
             return default_losses(task, with_costs)
         return [self.loss] if isinstance(self.loss, str | Loss) else list(self.loss)
 
@@ -246,10 +217,8 @@ class DecisionFocusedRegressor(Decider):
         known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
         return [losses] if known or not regret else [[Quantile(level)] for level in LEVELS]
 
-    def _losses(
-        self, names: Sequence[str | Loss], task: DecisionTask, seed: int = 0, data: DecisionDataset | None = None
-    ) -> list[Loss]:
-        amounts = {"mu": self.mu, "sigma": self.sigma, "step": self.step, "seed": seed, "data": data}
+    def _losses(self, names: Sequence[str | Loss], task: DecisionTask, **options: Any) -> list[Loss]:
+        amounts = {"mu": self.mu, "sigma": self.sigma, "step": self.step, **options}
         return [make_loss(one, self.layer, task, self.scale_, **amounts) for one in names]
 
     def adopt(self, module: nn.Module, data: DecisionDataset, scale: Scale, history: History) -> Self:
@@ -274,9 +243,8 @@ class DecisionFocusedRegressor(Decider):
             raise OptionError(f"start is 'auto', 'zero' or 'ridge'; got {self.start!r}")
         fits = self.model == "linear" and self._shape[:-1] in ((), (task.objective.p,))
         if self.start == "ridge" and not fits:
-            raise OptionError(
-                "start='ridge' needs model='linear' and features (n_samples, k), or (n_samples, p, k): pass start='zero'"
-            )
+            what = "needs model='linear' and features (n_samples, k), or (n_samples, p, k)"
+            raise OptionError(f"start='ridge' {what}: pass start='zero'")
         if self.start == "ridge" or (self.start == "auto" and fits and train.costs is not None):
             return ridge_start(train, after_model(self.positive, self.scale_.costs))
         zero = self.get_params(deep=False) | {"start": "zero"}
@@ -286,30 +254,21 @@ class DecisionFocusedRegressor(Decider):
     def _task(self, p: int | None) -> DecisionTask:
         """What is decided, for p costs (unknown without y)."""
         if self.problem is None:
-            raise OptionError(
-                "nothing says what is decided: pass a Problem, a Program or a Solver, as in "
-                "DecisionFocusedRegressor(dflearn.Program(A=…, b=…, upper=1))"
-            )
+            example = "DecisionFocusedRegressor(dflearn.Program(A=…, b=…, upper=1))"
+            raise OptionError(f"nothing says what is decided: pass a Problem, a Program or a Solver, as in {example}")
         return DecisionTask.of(self.problem, p)
-
-    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        options = {"dtype": np.float64, "allow_nd": True}
-        if y is None:
-            return np.ascontiguousarray(validate_data(self, X, **options)), None
-        X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, **options)
-        return np.ascontiguousarray(X), np.ascontiguousarray(y, np.float64)
 
     def _data(
         self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None, sample_weight: Any = None
     ) -> DecisionDataset:
         weights = None
         if sample_weight is not None:
-            weights = torch.tensor(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+            weights = common._check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if decisions is not None:
-            decisions = check_array(decisions, dtype=np.float64, input_name="decisions")
-        costs, optimal = (None if array is None else torch.tensor(array) for array in (y, decisions))
+            decisions = common.check_array(decisions, dtype=np.float64, input_name="decisions")
+        costs, optimal, counts = (None if array is None else torch.tensor(array) for array in (y, decisions, weights))
         instance = None if instance is None else instance.to(torch.float64)
-        return DecisionDataset(torch.tensor(X), costs, optimal, instance, weights=weights)
+        return DecisionDataset(torch.tensor(X), costs, optimal, instance, weights=counts)
 
     def _divide(
         self, data: DecisionDataset, rows: np.ndarray, seed: int, validation: Any, task: DecisionTask
@@ -318,8 +277,8 @@ class DecisionFocusedRegressor(Decider):
         self.held_out_ = np.arange(0)
         if isinstance(validation, tuple):
             X, y, *more = validation
-            check_same_index(X, y)
-            X = np.ascontiguousarray(validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
+            common.check_same_index(X, y)
+            X = np.ascontiguousarray(common.validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
             costs = np.asarray(self._in_order(y), np.float64).reshape(len(X), -1)
             held = self._data(X, costs, None, *(more or [None]))
             return data, label(held, task.solver, cache=self.cache, progress=False)
@@ -338,8 +297,6 @@ class DecisionFocusedRegressor(Decider):
         self.held_out_ = rows[np.asarray(held_out)]
         return data.subset(kept), data.subset(held_out) if len(held_out) else None
 
-    # -- use ------------------------------------------------------------------------------------------------------
-
     def predict(self, X: Any) -> Any:
         """Predicted costs, float64 `(n_samples, p)`; `(n_samples,)` where y had that shape.
 
@@ -347,19 +304,20 @@ class DecisionFocusedRegressor(Decider):
         them with a DataFrame of the costs by name, and warns of unusual cells. An array holds their columns in the order of
         training, or these columns encoded as numbers.
         """
-        check_is_fitted(self, "model_")
+        common.check_is_fitted(self, "model_")
         if not self._takes_tables or not is_table(X):
             return self._costs(X)
         features = self.read({"features": X})[0].features
-        return self._framed(cost_columns(self.cost_names, self._costs(features)), features)
+        return self._framed(common.cost_columns(self.cost_names, self._costs(features)), features)
 
     def _costs(self, X: Any) -> np.ndarray:
         """Predicted costs for an array or a table."""
-        X = np.ascontiguousarray(validate_data(self, self._encoded(X), dtype=np.float64, allow_nd=True, reset=False))
+        X = np.ascontiguousarray(
+            common.validate_data(self, self._encoded(X), dtype=np.float64, allow_nd=True, reset=False)
+        )
         if X.shape[1:] != self._shape:
-            raise ShapeError(
-                f"features had shape (n_samples, {', '.join(map(str, self._shape))}) in fit; got {X.shape}"
-            )
+            shape = ", ".join(map(str, self._shape))
+            raise ShapeError(f"features had shape (n_samples, {shape}) in fit; got {X.shape}")
         costs = predict(self.model_, torch.tensor(X)).numpy()
         return costs.reshape(-1) if self._one_dimensional else costs
 
@@ -375,13 +333,13 @@ class DecisionFocusedRegressor(Decider):
         tables, sides = self.read({"features": X, "instances": instance})
         costs, program = self._costs(tables.features), self.solver_.program
         assert program is not None
-        decisions = self.decider().solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
-        columns = beside_decisions(cost_columns(self.cost_names, costs))
-        return self._framed(columns | decision_columns(program, decisions, columns), tables.features)
+        columns = common.beside_decisions(common.cost_columns(self.cost_names, costs))
+        decided = self._solve(costs, sides, name=tables.where).numpy()
+        return self._framed(columns | common.decision_columns(program, decided, columns), tables.features)
 
-    def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
+    def _solve(self, costs: np.ndarray, instance: Instance | None, **named: Any) -> Tensor:
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
-        return self.decider().solve(y, instance).check().decision
+        return self.decider().solve(y, instance).check(**named).decision
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, *, decisions: Any = None, instance: Instance | None = None
@@ -391,8 +349,10 @@ class DecisionFocusedRegressor(Decider):
         Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
         computed from y by the exact solver. With `sample_weight` `(n_samples,)`, both sums are weighted. This is not R².
         """
-        check_same_index(X, y)
-        y = np.ascontiguousarray(check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y"))
+        common.check_same_index(X, y)
+        y = np.ascontiguousarray(
+            common.check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y")
+        )
         if self._with_instances and instance is None:
             raise DataError(
                 "fit was told what differs between instances, and score was not: pass instance. A grid search passes it "
@@ -403,7 +363,7 @@ class DecisionFocusedRegressor(Decider):
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=False)
-        return minus_regret(self.solver_, data, decided, 1.0 if data.weights is None else data.weights)
+        return common.minus_regret(self.solver_, data, decided, 1.0 if data.weights is None else data.weights)
 
     # -- tables, for a model that `train` made --------------------------------------------------------------------
 
@@ -427,9 +387,8 @@ class DecisionFocusedRegressor(Decider):
     def learned_encoding(self) -> Encoding:
         """The same; an error if there is none."""
         if (encoding := self.encoding) is None:
-            raise DataError(
-                "the model was not made by dfl train, so nothing tells the names of its features: use it in Python, with arrays"
-            )
+            what = "the model was not made by dfl train, so nothing tells the names of its features"
+            raise DataError(f"{what}: use it in Python, with arrays")
         return encoding
 
     @property
@@ -450,7 +409,9 @@ class DecisionFocusedRegressor(Decider):
 
     def _framed(self, columns: dict[str, np.ndarray], features: MixedTable) -> Any:
         """A DataFrame with the rows of a table."""
-        return as_frame(columns, None if features.ids is None else self.record_["id"], features.ids or features.index)
+        return common.as_frame(
+            columns, None if features.ids is None else self.record_["id"], features.ids or features.index
+        )
 
     def read(
         self, given: Mapping[str, TableLike | None], id_column: str | None = None
@@ -464,9 +425,8 @@ class DecisionFocusedRegressor(Decider):
         if not record["instances"] and given.get("instances") is not None:
             raise DataError("the model was trained without instances: leave it out, or train with it")
         if record["forecast"] and given.get("forecast") is None:
-            raise DataError(
-                "the model builds on your own forecast of the costs: add such a table, decide(…, forecast=…)"
-            )
+            what = "the model builds on your own forecast of the costs"
+            raise DataError(f"{what}: add such a table, decide(…, forecast=…)")
         if not record["forecast"]:
             given = {**given, "forecast": None}
         wanted = {"features": encoding.inputs, "costs": self.cost_names, "instances": list(record["instances"])}
@@ -475,8 +435,6 @@ class DecisionFocusedRegressor(Decider):
         tables = Tables.of(given, id_column, wanted, "the {} in training")
         return tables, tables.instance(program)
 
-    # -- files ----------------------------------------------------------------------------------------------------
-
     def save(self, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None) -> None:
         """Write the fitted estimator to one file, without pickle; `load` gives it back, answer for answer.
 
@@ -484,7 +442,7 @@ class DecisionFocusedRegressor(Decider):
         A file holds names and numbers. An object of your own (a loss, a solver) is refused here; a module is kept by its
         import path: see `dflearn.tables.Imported`.
         """
-        check_is_fitted(self, "model_")
+        common.check_is_fitted(self, "model_")
         saving.save(self, path, record)
 
     @classmethod

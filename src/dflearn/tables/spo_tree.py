@@ -11,7 +11,7 @@ the mean costs of its two sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -23,16 +23,7 @@ from dflearn.data.labels import label
 from dflearn.errors import DataError, OptionError
 from dflearn.solvers.recourse import recourse_of
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.tables.table_model import (
-    Decider,
-    _check_sample_weight,
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    check_same_index,
-    minus_regret,
-    validate_data,
-)
+from dflearn.tables import table_model as common
 
 BETTER = 1e-9  # of the objective: what a split must gain at least
 
@@ -54,7 +45,8 @@ class Node:
     right: Node | None = None
 
 
-class SPOTree(Decider):
+@dataclass(eq=False, repr=False)
+class SPOTree(common.Decider):
     """A tree of X `(n_samples, k)` that is grown from the root by the split with the least regret, and predicts costs.
 
         tree = SPOTree(problem, max_depth=3).fit(X, y)
@@ -78,18 +70,11 @@ class SPOTree(Decider):
         (2, 12)
     """
 
-    def __init__(
-        self,
-        problem: Decided | None = None,
-        *,
-        max_depth: int = 3,
-        min_samples_leaf: int = 20,
-        max_thresholds: int = 32,
-    ) -> None:
-        self.problem = problem
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.max_thresholds = max_thresholds
+    problem: Decided | None = None
+    _: KW_ONLY
+    max_depth: int = 3
+    min_samples_leaf: int = 20
+    max_thresholds: int = 32
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Grow the tree on features X and costs y `(n_samples, p)`; `sample_weight` says how much each instance counts."""
@@ -97,15 +82,13 @@ class SPOTree(Decider):
             raise OptionError("nothing says what is decided: pass a Problem, a Program or a Solver, SPOTree(problem)")
         numbers = (self.max_depth, self.min_samples_leaf, self.max_thresholds)
         if any(not isinstance(one, Integral) or one < least for one, least in zip(numbers, (0, 1, 1), strict=True)):
-            raise OptionError(
-                f"need max_depth >= 0, min_samples_leaf >= 1 and max_thresholds >= 1, whole numbers; got {self.max_depth}, "
-                f"{self.min_samples_leaf} and {self.max_thresholds}"
-            )
-        check_same_index(X, y)
-        X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, dtype=np.float64)
+            what = "need max_depth >= 0, min_samples_leaf >= 1 and max_thresholds >= 1, whole numbers"
+            raise OptionError(f"{what}; got {numbers[0]}, {numbers[1]} and {numbers[2]}")
+        common.check_same_index(X, y)
+        X, y = common.validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, dtype=np.float64)
         self._one_dimensional = y.ndim == 1
         y = np.ascontiguousarray(y, np.float64).reshape(len(X), -1)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = common._check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         kept = weights > 0
         if not kept.any():
             raise DataError("all weights are zero, so that there is nothing to learn from")
@@ -117,9 +100,8 @@ class SPOTree(Decider):
                 "DecisionFocusedRegressor, where loss='task' is the cost after recourse"
             )
         if task.solver.get_state():
-            raise OptionError(
-                f"the answers of {task.solver!r} depend on what it solved before; leaves need an exact solver"
-            )
+            what = f"the answers of {task.solver!r} depend on what it solved before"
+            raise OptionError(f"{what}; leaves need an exact solver")
         self.solver_ = task.solver
         self.tree_ = self._grown(X[kept], y[kept], weights[kept], depth=0)
         return self
@@ -139,13 +121,11 @@ class SPOTree(Decider):
         best = int(values.argmin())
         if not values[best] < leaf.value - BETTER * abs(leaf.value):
             return leaf
-        children = [
+        left, right = (
             self._grown(X[rows], y[rows], weights[rows], depth + 1, one)
             for rows, one in ((sides[best], leaves[best]), (~sides[best], leaves[len(sides) + best]))
-        ]
-        return replace(
-            leaf, feature=int(features[best]), threshold=float(thresholds[best]), left=children[0], right=children[1]
         )
+        return replace(leaf, feature=int(features[best]), threshold=float(thresholds[best]), left=left, right=right)
 
     def _leaves(self, means: np.ndarray, mass: np.ndarray, counts: Sequence[int] | np.ndarray) -> list[Node]:
         """Leaves with mean costs `(count, p)`, mass and numbers of rows `(count,)`."""
@@ -157,7 +137,7 @@ class SPOTree(Decider):
 
     def _splits(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that go left `(splits, rows)`, by feature and threshold, `(splits,)` each."""
-        found: list[tuple[np.ndarray, int, float]] = []
+        sides, features, thresholds = [np.empty((0, len(X)), bool)], [], []
         for j, column in enumerate(X.T):
             ordered = np.sort(column)
             cuts = np.flatnonzero(ordered[1:] > ordered[:-1]) + 1  # how many rows go left
@@ -169,18 +149,15 @@ class SPOTree(Decider):
             for cut in cuts:
                 middle = ordered[cut - 1] / 2 + ordered[cut] / 2
                 threshold = middle if middle < ordered[cut] else ordered[cut - 1]  # neighbouring numbers have no middle
-                found.append((column <= threshold, j, threshold))
-        if not found:
-            return np.empty((0, len(X)), bool), np.empty(0, int), np.empty(0)
-        sides, features, thresholds = zip(*found, strict=True)
-        return np.array(sides), np.array(features), np.array(thresholds)
-
-    # -- use ----------------------------------------------------------------------------------------------------------
+                sides.append((column <= threshold)[None])
+                features.append(j)
+                thresholds.append(threshold)
+        return np.concatenate(sides), np.array(features), np.array(thresholds)
 
     def _each(self, X: Any) -> list[Node]:
         """The leaf of each row."""
-        check_is_fitted(self, "tree_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        common.check_is_fitted(self, "tree_")
+        X = common.validate_data(self, X, dtype=np.float64, reset=False)
         leaves = []
         for row in X:
             node = self.tree_
@@ -200,12 +177,13 @@ class SPOTree(Decider):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """−Σ regret / Σ |optimum| of `decide(X)` under the true costs y, weighted: zero is perfect. This is not R²."""
-        check_is_fitted(self, "tree_")
-        check_same_index(X, y)
-        y = check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
-        check_consistent_length(X, y)
-        data = label(
-            DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y))), self.solver_, progress=False
+        common.check_is_fitted(self, "tree_")
+        common.check_same_index(X, y)
+        y = common.check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
+        common.check_consistent_length(X, y)
+        rows = DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y)))
+        data = label(rows, self.solver_, progress=False)
+        weights = torch.tensor(
+            common._check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
         )
-        weights = torch.tensor(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
-        return minus_regret(self.solver_, data, torch.tensor(self.decide(X)), weights)
+        return common.minus_regret(self.solver_, data, torch.tensor(self.decide(X)), weights)

@@ -11,7 +11,7 @@ least where the forecast is the truth. Where right-hand sides are predicted, it 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -72,8 +72,7 @@ class Objective:
 
 def groups_of(program: Program, costs: int) -> np.ndarray:
     """A group for each cost: those whose names differ in numbers alone are one."""
-    names = program.cost_names or [""] * costs
-    stems = [re.sub(r"\d+", "", name) for name in names]
+    stems = [re.sub(r"\d+", "", name) for name in program.cost_names or [""] * costs]
     return np.unique(stems, return_inverse=True)[1]
 
 
@@ -97,7 +96,6 @@ def learn(
     """
     from scipy.optimize import minimize
 
-    count, p = len(forecasts), forecasts.shape[-1]
     start = torch.einsum("m,mrp->rp", first, forecasts)
     error = (truth - start).square().mean(0).sqrt()
     unit = torch.where(error > 0, error, torch.ones_like(error))
@@ -123,9 +121,9 @@ def learn(
     zero = np.zeros(len(ways) * chosen.shape[1])
     found = minimize(value, zero, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-6})
     numbers = torch.tensor(found.x).reshape(len(ways), -1) @ chosen.T / torch.tensor(sizes)[:, None]  # (ways, p)
-    own = numbers[1 : 1 + count]
+    own = numbers[1 : 1 + len(forecasts)]
     weight = first[:, None] * (1 + numbers[0] - own.sum(0)) + own
-    return Numbers(weight, numbers[-1] * unit if offsets else torch.zeros(p, dtype=torch.float64))
+    return Numbers(weight, numbers[-1] * unit if offsets else torch.zeros_like(unit))
 
 
 def crossed(
@@ -133,26 +131,22 @@ def crossed(
     first: Tensor,
     data: DecisionDataset,
     loss: Loss,
-    windows: Sequence[np.ndarray],
+    windows: Iterable[tuple[np.ndarray, np.ndarray]],
     groups: np.ndarray,
     *,
     offsets: bool,
 ) -> tuple[Tensor, Numbers]:
-    """Forecasts of each window's rows by numbers learned from the other windows, and the numbers learned from all."""
+    """Forecasts of each window's rows by numbers learned from the others', and the numbers learned from all rows."""
     truth, found = data.batch().require("costs"), torch.empty_like(forecasts[0])
-    every = np.arange(len(truth))
-    for own in windows:
-        others = thinned(np.setdiff1d(every, own), ROWS)
-        objective = Objective(loss, data.subset(others))
-        found[own] = learn(forecasts[:, others], first, truth[others], objective, groups, offsets=offsets)(
-            forecasts[:, own]
-        )
-    some = thinned(every, ROWS)
-    whole = learn(forecasts[:, some], first, truth[some], Objective(loss, data.subset(some)), groups, offsets=offsets)
-    return found, whole
 
+    def learned(rows: np.ndarray) -> Numbers:
+        some = thinned(rows, ROWS)
+        objective = Objective(loss, data.subset(some))
+        return learn(forecasts[:, some], first, truth[some], objective, groups, offsets=offsets)
 
-# -- on the gradient of a loss -----------------------------------------------------------------------------------------
+    for own, others in windows:
+        found[own] = learned(others)(forecasts[:, own])
+    return found, learned(np.arange(len(truth)))
 
 
 ROUNDS, DEPTH, SHRINK, STEP_TREES = 20, 3, 0.5, (1.0, 0.5, 0.25)
@@ -161,17 +155,15 @@ ROUNDS, DEPTH, SHRINK, STEP_TREES = 20, 3, 0.5, (1.0, 0.5, 0.25)
 def on_gradient(
     x: Tensor, forecasts: Tensor, loss: Callable[[Tensor], tuple[float, Tensor]], rounds: int = ROUNDS, seed: int = 0
 ) -> Trees:
-    """Trees that correct forecasts `(rows, p)`: in each round, one tree of all costs is fitted to the gradient of the loss, with a
-    step by the parabola through the slopes at both ends; it ends when nothing is gained. loss: forecasts → mean and gradient.
-    """
+    """Trees that correct forecasts `(rows, p)`: each round fits one tree of all costs to the gradient of the loss, with a step by the
+    parabola through the slopes at both ends, until nothing is gained. loss: forecasts → mean and gradient."""
     from sklearn.tree import DecisionTreeRegressor
 
-    unit, found = units_of(forecasts), []
+    unit, found, least = units_of(forecasts), [], min(PER_LEAF, max(1, len(x) // 5))
     value, slope = loss(forecasts)
     for number in range(rounds):
-        tree = DecisionTreeRegressor(
-            max_depth=DEPTH, min_samples_leaf=min(PER_LEAF, max(1, len(x) // 5)), random_state=seed + number
-        ).fit(x.numpy(), -(slope * unit).numpy())
+        tree = DecisionTreeRegressor(max_depth=DEPTH, min_samples_leaf=least, random_state=seed + number)
+        tree.fit(x.numpy(), -(slope * unit).numpy())
         way = torch.tensor(np.reshape(tree.predict(x.numpy()), forecasts.shape)) * unit
         size = (way / unit).square().mean().sqrt().item()
         if size == 0:
