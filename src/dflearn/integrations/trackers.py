@@ -216,7 +216,10 @@ class WandbCallback(Tracker):
 
     def __init__(self, project: str = "dflearn", *, name: str | None = None, **options: Any) -> None:
         self.project, self.name, self.options = project, name, options
-        self.wandb = _wandb()
+        try:
+            self.wandb = import_module("wandb")
+        except ImportError as error:
+            raise MissingExtraError("WandbCallback needs the package wandb: pip install wandb") from error
         self.id: str | None = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -246,11 +249,3 @@ class WandbCallback(Tracker):
         if run.history.notes:
             self.log.summary.update({"notes": "\n".join(run.history.notes)})
         self.log.finish(exit_code={"FINISHED": 0, "FAILED": 1}.get(status, 255))
-
-
-def _wandb() -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise MissingExtraError("WandbCallback needs the package wandb: pip install wandb") from error
-    return wandb

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -285,29 +285,35 @@ def _differences(solve: Callable[[float], Tensor], here: Tensor, step: float) ->
     return (ahead + behind) / 2, (ahead - behind).abs()
 
 
-def _check_gradient(case: _Case, step: float) -> None:
-    """Backward against differences in each cost; where those from both sides disagree, the costs lie at a kink."""
-    y, here = case.y, case.solution.decision
-
-    def decided(unit: Tensor, h: float) -> Tensor:
-        return case.solve(y + h * unit, case.instance).check().decision
-
-    units = torch.eye(y.shape[-1], dtype=y.dtype)
-    columns = [_differences(partial(decided, unit), here, step) for unit in units]
-    jacobian, apart = (torch.stack(part, -1) for part in zip(*columns, strict=True))
-    allowed = 20 * case.tolerance / step * (1 + jacobian.abs().amax())
-    smooth = (apart <= allowed).all(1)
-    assert float(smooth.double().mean()) >= 0.5, "the costs lie at kinks of the layer: choose others, or a smaller step"
-    for seed in range(3):
-        weight = _weights(here, seed)
-        costs = y.clone().requires_grad_()
-        slope = slope_of(case.solve(costs, case.instance).decision, costs, weight)
-        wanted = (jacobian * weight.unsqueeze(-1)).sum(1)
-        error = torch.where(smooth, (slope - wanted).abs(), 0.0)
-        i, j = divmod(int(error.argmax()), y.shape[-1])
-        assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
-            f"the gradient of instance {i} in cost {j} is {slope[i, j]:.6g}, but differences give {wanted[i, j]:.6g}"
+def _check_slope(
+    case: _Case, name: str, value: Tensor, lines: Tensor, decide: Callable[[Tensor], Tensor], step: float, seeds: int
+) -> Tensor:
+    """Backward in `value` against differences along `lines` `(k, *value.shape)`, kinks apart; where there is no kink, `(k, count)`."""
+    here = decide(value)
+    parts = [_differences(lambda h, line=line: decide(value + h * line), here, step) for line in lines]
+    wanted, apart = (torch.stack(part) for part in zip(*parts, strict=True))
+    allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
+    smooth = (apart <= allowed).all(-1)  # false without a decision
+    for seed in range(seeds):
+        weight, leaf = _weights(here, seed), value.clone().requires_grad_()
+        slope = slope_of(decide(leaf), leaf, weight)
+        found, measured = (slope * torch.where(slope != 0, lines, 0.0)).sum(-1), (wanted * weight).sum(-1)
+        error = torch.where(smooth, (found - measured).abs(), 0.0)
+        k, i = divmod(int(error.argmax()), len(here))
+        assert float(error[k, i]) <= float(allowed) * here.shape[-1] ** 0.5, (
+            f"the gradient of instance {i} in its {name} is {found[k, i]:.6g} along line {k}, but differences give "
+            f"{measured[k, i]:.6g}"
         )
+    return smooth
+
+
+def _check_gradient(case: _Case, step: float) -> None:
+    """Backward in each cost; where differences from both sides disagree, the costs lie at a kink."""
+    units = torch.eye(case.y.shape[-1], dtype=case.y.dtype).unsqueeze(1).expand(-1, *case.y.shape)
+    smooth = _check_slope(
+        case, "costs", case.y, units, lambda y: case.solve(y, case.instance).check().decision, step, 3
+    )
+    assert float(smooth.double().mean()) >= 0.5, "the costs lie at kinks of the layer: choose others, or a smaller step"
 
 
 def _check_sides(case: _Case, step: float) -> None:
@@ -316,7 +322,6 @@ def _check_sides(case: _Case, step: float) -> None:
     given = {} if case.instance is None else case.instance.present()
     own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.takes_q else {})}
     fields = {name: torch.tensor(part).expand(count, -1).clone() for name, part in own.items()} | given
-    here = case.solve(case.y, Instance(**fields)).check().decision
     generator = torch.Generator().manual_seed(0)
     for name, value in fields.items():
         if not value.shape[-1]:
@@ -334,20 +339,10 @@ def _check_sides(case: _Case, step: float) -> None:
         elif name == "q":
             direction = torch.where(value > step * direction.abs(), direction, 0.0)
 
-        def moved(h: float, name: str = name, line: Tensor = direction) -> Tensor:
-            return case.solve(case.y, Instance(**{**fields, name: fields[name] + h * line})).decision
+        def decide(value: Tensor, name: str = name) -> Tensor:
+            return case.solve(case.y, Instance(**{**fields, name: value})).decision
 
-        (wanted, apart), weight = _differences(moved, here, step), _weights(here, 1)
-        allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
-        smooth = (apart <= allowed).all(-1)  # not a number where there is no decision
-        leaf = value.clone().requires_grad_()
-        slope = slope_of(case.solve(case.y, Instance(**{**fields, name: leaf})).decision, leaf, weight)
-        found, measured = (slope * torch.where(slope != 0, direction, 0.0)).sum(-1), (wanted * weight).sum(-1)
-        error = torch.where(smooth, (found - measured).abs(), 0.0)
-        i = int(error.argmax())
-        assert float(error[i]) <= float(allowed) * here.shape[-1] ** 0.5, (
-            f"the gradient of instance {i} in its {name} is {found[i]:.6g} along a line, but differences give {measured[i]:.6g}"
-        )
+        _check_slope(case, name, value, direction.unsqueeze(0), decide, step, 2)
 
 
 def _weights(w: Tensor, seed: int) -> Tensor:

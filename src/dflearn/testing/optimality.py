@@ -86,7 +86,8 @@ def kkt_residuals(
     w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
     check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding)
     if not np.isfinite(w).all():
-        return check.nothing()
+        rows, variables = (np.full(len(part), np.inf) for part in (check.right, w))
+        return Residuals(rows, variables, variables, rows, np.zeros(len(rows)))
     length = float(np.linalg.norm(w))
     if mu and regularizer == "norm" and not length:
         return check.at_the_kink(mu, multipliers)
@@ -151,11 +152,6 @@ class _Check:
         lengths = np.abs(np.concatenate([self.lower, self.upper, self.right / self.entry]))
         lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
         return float(lengths.min(initial=np.inf)) if lengths.size else 0.0
-
-    def nothing(self) -> Residuals:
-        """The residuals of an answer with NaN or infinite numbers."""
-        rows, variables = (np.full(len(part), np.inf) for part in (self.right, self.w))
-        return Residuals(rows, variables, variables, rows, np.zeros(len(rows)))
 
     def signed(self, y: np.ndarray) -> np.ndarray:
         return np.where(self.free, y, np.minimum(y, 0.0))

@@ -337,8 +337,10 @@ def copies(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def check_fields(solution: Solution, batch: torch.Size, n: int) -> None:
-    assert solution.decision.shape == (*batch, n), f"shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
+    shape, wanted = tuple(solution.decision.shape), (*batch, n)
+    assert shape == wanted, f"decisions have shape {shape}, wanted {wanted}"
     for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
         value = getattr(solution, name)
-        found, wanted = (value.dtype, value.shape), (dtype, batch)
-        assert found == wanted, f"{name} is {found}, wanted {wanted}"
+        assert (value.dtype, value.shape) == (dtype, batch), (
+            f"{name} is {value.dtype} {value.shape}, wanted {dtype} {batch}"
+        )

@@ -25,7 +25,7 @@ class PublishedRow(NamedTuple):
 
 @cache
 def published_rows() -> dict[tuple[str, str], PublishedRow]:
-    """Every row of the paper's tables by problem and method."""
+    """Problem and method → row."""
     text = (files("dflearn.studies.paper") / "published_results.csv").read_text()
     return {
         (f"{row['problem']}-{row['size']}", row["method"]): PublishedRow(
