@@ -279,19 +279,16 @@ def _check_threads(case: _Case) -> None:
                 close(gradient, slope, 1e3 * case.tolerance, "two threads at once: gradients")
 
 
-def _differences(solve: Callable[[float], Tensor], here: Tensor, step: float) -> tuple[Tensor, Tensor]:
-    """The derivative at 0 of decisions on a line, by differences of second order from both sides, and how far these differ."""
-    ahead, behind = ((4 * solve(h / 2) - solve(h) - 3 * here) / h for h in (step, -step))
-    return (ahead + behind) / 2, (ahead - behind).abs()
-
-
 def _check_slope(
     case: _Case, name: str, value: Tensor, lines: Tensor, decide: Callable[[Tensor], Tensor], step: float, seeds: int
 ) -> Tensor:
     """Backward in `value` against differences along `lines` `(k, *value.shape)`, kinks apart; where there is no kink, `(k, count)`."""
     here = decide(value)
-    parts = [_differences(lambda h, line=line: decide(value + h * line), here, step) for line in lines]
-    wanted, apart = (torch.stack(part) for part in zip(*parts, strict=True))
+    ahead, behind = (  # differences of second order from both sides, (k, count, n): far apart at a kink
+        torch.stack([(4 * decide(value + h / 2 * line) - decide(value + h * line) - 3 * here) / h for line in lines])
+        for h in (step, -step)
+    )
+    wanted, apart = (ahead + behind) / 2, (ahead - behind).abs()
     allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
     smooth = (apart <= allowed).all(-1)  # false without a decision
     for seed in range(seeds):
@@ -322,6 +319,7 @@ def _check_sides(case: _Case, step: float) -> None:
     given = {} if case.instance is None else case.instance.present()
     own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.takes_q else {})}
     fields = {name: torch.tensor(part).expand(count, -1).clone() for name, part in own.items()} | given
+    case.solve(case.y, Instance(**fields)).check()
     generator = torch.Generator().manual_seed(0)
     for name, value in fields.items():
         if not value.shape[-1]:
