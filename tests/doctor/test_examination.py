@@ -271,17 +271,13 @@ def test_labels_of_the_relaxation_train_but_cannot_judge() -> None:
     assert found.stuck == 0
 
 
-def test_a_layer_of_another_program_is_suspected() -> None:
-    """The layer knows one decision only, and that is the label: the loss is content whatever is predicted."""
+def test_layers_of_another_program_and_labels_that_are_not_optimal_are_suspected() -> None:
+    """The first layer knows one decision only, and that is the label: the loss is content whatever is predicted."""
     problem, data = top_one(3), dataset([3.0, 2, 1], count=5)
     rigid = Program(lower=[1, 0, 0], upper=[1, 0, 0], S=-np.eye(3))
     found = diagnose(Constant([1.0, 2, 3]), SCE(Exact(HiGHS(rigid))), data, problem=problem)
     assert found.stuck == 1
     assert "SCE is content with decisions that are not optimal" in texts(found, "problem")
-
-
-def test_labels_that_are_not_optimal_are_suspected() -> None:
-    problem, data = top_one(3), dataset([3.0, 2, 1], count=5)
     data = data.with_decisions(torch.tensor([[0.0, 0, 1]]).expand(5, -1))
     found = diagnose(Constant([3.0, 2, 1]), SCE(Smoothed(problem, 1.0)), data, problem=problem)
     assert found.better == 1

@@ -118,10 +118,8 @@ def test_a_checkpoint_holds_all_that_is_needed_to_go_on(tmp_path: Path) -> None:
     assert rest.starts is not None
     assert whole.starts is not None
     assert torch.equal(rest.starts.rows, whole.starts.rows)
-
-    read = DecisionModule.load_from_checkpoint(
-        tmp_path / "half.ckpt", model=Linear(FEATURES, ITEMS), loss=make_loss(), train=TRAIN
-    )
+    parts: dict[str, Any] = {"model": Linear(FEATURES, ITEMS), "loss": make_loss(), "train": TRAIN}
+    read = DecisionModule.load_from_checkpoint(tmp_path / "half.ckpt", **parts)
     assert torch.equal(weights(read), weights(half))
 
 
@@ -143,18 +141,12 @@ def test_two_processes_are_fit_with_batches_twice_as_large(tmp_path: Path) -> No
     """Losses, gradients, regret and weights, with last batches of 1 and of 5; a bad loss in one process stops both."""
     tests = Path(__file__).parents[1]
     script = tests / "support" / "two_processes.py"
-    inherited = {
-        k: v for k, v in os.environ.items() if k not in ("MASTER_PORT", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
-    }
+    of_others = ("MASTER_PORT", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
+    inherited = {name: value for name, value in os.environ.items() if name not in of_others}
     path = os.pathsep.join(filter(None, [str(tests), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     first, second = (json.loads((tmp_path / f"process_{process}.json").read_text()) for process in (0, 1))
     options = {"validation": knapsack_data(21, 2), "problem": HiGHS(PROGRAM), "lr": 0.05, "seed": 7}

@@ -16,6 +16,19 @@ from typing import Any
 import pytest
 import torch
 
+from dflearn import evaluate, label
+from dflearn.cli import main
+from dflearn.data.labels import solve_cached
+from dflearn.errors import DataError
+from dflearn.problems import problem_named
+from dflearn.studies import methods
+from dflearn.studies.config import read_study
+from dflearn.studies.driver import run_study
+from dflearn.studies.executors import Outcome
+from dflearn.studies.modules import sources
+from dflearn.studies.run import run
+from dflearn.studies.store import Store, read_records
+
 pytestmark = [
     pytest.mark.xdist_group("ray"),  # one cluster for all of them
     pytest.mark.filterwarnings(
@@ -43,7 +56,6 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1", "ray://127.0.0.1:1"])
 def test_an_address_without_a_cluster(address: str) -> None:
-    from dflearn.errors import DataError
     from dflearn.integrations.ray import connect
 
     with pytest.raises(DataError, match=f"no Ray cluster answers at {address} .*: start one with"):
@@ -109,8 +121,6 @@ epochs = 20
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    from dflearn.studies import methods
-
     path, before = tmp_path_factory.mktemp("study") / "study.toml", list(sys.path)
     path.with_name("method_of_ours.py").write_text(MODULE)
     path.write_text(STUDY)
@@ -122,17 +132,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def at_home(study: Path) -> dict[str, Any]:
     """The figures of the study's runs, without a cluster."""
-    from dflearn.studies.config import read_study
-    from dflearn.studies.run import run
-
     return {config.key: run(config).metrics for config in read_study(study).runs()}
 
 
 def figures(store: Path) -> dict[str, Any]:
-    from dflearn.studies.store import Store
-
-    with Store(store, must_exist=True) as found:
-        return {record.config.key: record.metrics for record in found.records()}
+    return {record.config.key: record.metrics for record in read_records(store)}
 
 
 def test_a_worker_is_killed_and_a_node_is_lost_and_the_study_is_the_same(
@@ -140,11 +144,6 @@ def test_a_worker_is_killed_and_a_node_is_lost_and_the_study_is_the_same(
 ) -> None:
     """On nodes that have not seen the study's module."""
     from dflearn.integrations.ray import RayExecutor
-    from dflearn.studies.config import read_study
-    from dflearn.studies.driver import run_study
-    from dflearn.studies.executors import Outcome
-    from dflearn.studies.modules import sources
-    from dflearn.studies.store import Store
 
     lost: list[Outcome] = []
 
@@ -214,10 +213,7 @@ def test_a_killed_driver_goes_on_where_it_was(
 
 def test_labels_and_evaluation_are_those_of_one_machine(connected: Any, tmp_path: Path) -> None:
     """A worker is killed meanwhile; solves land in the same cache, so that the second call solves nothing."""
-    from dflearn import evaluate, label
-    from dflearn.data.labels import solve_cached
     from dflearn.integrations.ray import OnRay
-    from dflearn.problems import problem_named
 
     problem = problem_named("KP-30", seed=1)
     data = problem.generate(400, 3)
@@ -250,7 +246,6 @@ def test_labels_and_evaluation_are_those_of_one_machine(connected: Any, tmp_path
 def test_no_more_is_on_the_cluster_than_it_can_do(connected: Any) -> None:
     """1,280 instances in 40 batches: a batch is made only when there is room for it, two per core at most."""
     from dflearn.integrations.ray import OnRay
-    from dflearn.problems import problem_named
 
     problem = problem_named("SP-3", seed=1)
     solver, made, most = OnRay(problem.solver(), memory=MEMORY), 0, 0
@@ -269,7 +264,5 @@ def test_no_more_is_on_the_cluster_than_it_can_do(connected: Any) -> None:
 
 
 def test_an_address_alone_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dflearn.cli import main
-
     assert main(["run", str(study), "--address", "10.0.0.1:6379"]) != 0
     assert "add --executor ray" in capsys.readouterr().err

@@ -218,10 +218,8 @@ def test_a_run_that_fails_is_marked(log: Log) -> None:
 def test_what_mlflow_holds_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names, notes, and the configuration as a file."""
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    callback, relaxed = (
-        MLflowCallback(tmp_path, experiment="knapsack", name="first"),
-        knapsack_data(10, 2, HiGHS(RELAXED)),
-    )
+    callback = MLflowCallback(tmp_path, experiment="knapsack", name="first")
+    relaxed = knapsack_data(10, 2, HiGHS(RELAXED))
     with pytest.warns(RuntimeWarning, match="not feasible"):
         train(callback, validation=relaxed, problem=HiGHS(PROGRAM), epochs=1)
     (run,) = callback.client.search_runs([callback.client.get_experiment_by_name("knapsack").experiment_id])

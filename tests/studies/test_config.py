@@ -25,6 +25,9 @@ tau = 0.5
 """
 
 
+GRID = 'problems = ["SP-3"]\nmethods = ["MSE"]\n'
+
+
 def written(folder: Path, text: str) -> Path:
     path = folder / "study.toml"
     path.write_text(text)
@@ -42,22 +45,16 @@ def test_a_file_is_a_grid_with_every_parameter_filled_in(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            'problem = ["SP-3"]',
-            "unknown key 'problem'; the keys are problems, methods, seeds, solver, settings, parameters, model, options, tuning, import",
-        ),
-        (
-            'problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nepoch = 3',
-            r"'epoch' in \[settings\]; the keys are points",
-        ),
+        ('problem = ["SP-3"]', f"unknown key 'problem'; the keys are {', '.join(module.FORMS)}"),
+        (f"{GRID}[settings]\nepoch = 3", r"'epoch' in \[settings\]; the keys are points"),
         ('problems = "SP-3"\nmethods = ["MSE"]', "problems must be a list of names"),
-        ('problems = ["SP-3"]\nmethods = ["MSE"]\nseeds = [1.5]', "seeds must be a list of integers"),
+        (f"{GRID}seeds = [1.5]", "seeds must be a list of integers"),
         ('problems = ["SP-3"]', "methods must be given"),
         ('problems = []\nmethods = ["MSE"]', "problems is empty"),
-        ('problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nkeep = "first"', "keep is 'last' or 'best', got 'first'"),
-        ('problems = ["SP-3"]\nmethods = ["MSE"]\nsolver = "cplex"', "'default' or 'gurobi', got 'cplex'"),
-        ('problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nepochs = 0', "epochs must be an integer of at least 1"),
-        ('problems = ["SP-3"]\nmethods = ["MSE"]\n[parameters.PFY]\nsigma = 2', "PFY, not among the methods"),
+        (f'{GRID}[settings]\nkeep = "first"', "keep is 'last' or 'best', got 'first'"),
+        (f'{GRID}solver = "cplex"', "'default' or 'gurobi', got 'cplex'"),
+        (f"{GRID}[settings]\nepochs = 0", "epochs must be an integer of at least 1"),
+        (f"{GRID}[parameters.PFY]\nsigma = 2", "PFY, not among the methods"),
         ("problems = [", "not a TOML file"),
     ],
 )

@@ -153,12 +153,11 @@ class TableFiles(Command):
                 raise OptionError(f"{called} and --{name} are both {path}: write to another file")
 
     def read_tables(self, id_column: str | None) -> tuple[MixedTable, Table | None, Table | None]:
-        """The tables of features, costs and instances."""
         from dflearn.tables.tables import read_mixed, read_table
 
+        assert self.features is not None
         costs = None if self.costs is None else read_table(self.costs, id_column)
         instances = None if self.instances is None else read_table(self.instances, id_column, infinite=True)
-        assert self.features is not None
         return read_mixed(self.features, id_column), costs, instances
 
     def without_tables(self, files: str) -> None:
@@ -200,7 +199,6 @@ class OwnProgram(TableFiles):
             raise type(error)(f"{where}: {str(error).removeprefix('costs: ')}{more}") from error
 
     def with_slack(self, program: dfl.Program) -> dfl.Program:
-        """The program with the slack of `--elastic`."""
         for text in self.elastic:
             row, _, price = text.rpartition("=")
             try:

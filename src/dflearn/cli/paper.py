@@ -58,7 +58,6 @@ class Choice(Command):
     """also use the runs of this .jsonl (.jsonl.xz) export"""
 
     def configs(self, *tables: str) -> list[RunConfig]:
-        """The runs of the options."""
         from dflearn.studies.config import resolve, seeds_of
         from dflearn.studies.paper.published import methods_named, problems_of
 

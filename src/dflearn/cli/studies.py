@@ -30,8 +30,6 @@ FigureFormats = Annotated[tuple[Literal["pdf", "svg", "png"], ...], SEVERAL]
 
 
 class Runs(Cluster, Cache):
-    """How to carry out runs."""
-
     jobs: Annotated[Positive | None, WORKERS] = None
     """number of runs at the same time, each in its own process (default: one per core)"""
     in_process: Annotated[bool, WORKERS] = False
@@ -46,7 +44,6 @@ class Runs(Cluster, Cache):
     def carry_out(
         self, configs: Sequence[RunConfig], store: Store, budget: float | None = None, prior: Prior | None = None
     ) -> StudyOutcome:
-        """Carry out the missing runs, with a progress bar."""
         from dflearn.studies.driver import Costs, run_study
 
         missing = sum(not store.has(config) for config in configs)

@@ -163,7 +163,6 @@ class Train(OwnProgram, Workers, Cache):
         return Answer("\n".join(lines), {"model": self.out, "page": page, **self._document(last), "folds": folds})
 
     def _solver(self, program: Program) -> Solver:
-        """The exact solver of the options."""
         from dflearn import solvers
         from dflearn.solvers.task import DecisionTask
 
@@ -173,7 +172,7 @@ class Train(OwnProgram, Workers, Cache):
         return kind(program, time_limit=self.time_limit or float("inf"), gap=self.mip_gap)
 
     def _checked_page(self) -> Path | None:
-        """The file of the page, checked before training, or `None`."""
+        """The file of the page, or `None`; an error before training if it cannot be written."""
         drawable = find_spec("matplotlib") is not None
         if self.no_page or (self.page is None and not drawable):
             return None

@@ -157,7 +157,6 @@ OUT_OF_SIZE = 2.5  # predictions so many times as large as costs, or as small, t
 
 
 def failed(error: DflearnError) -> Finding:
-    """The error that ended the examination."""
     text = str(error).rstrip(".")
     if isinstance(error, SolverError):
         remedy = "Training would stop here. Check the constraints of this instance and the scale of the costs."

@@ -88,7 +88,9 @@ def diagnose(
                 found["ties"] = ties(task.program, predicted, data, generator)
             if data.costs is not None:
                 judged = evaluate(predicted, task, data, progress=False)
-                found |= regrets(judged)
+                found |= {"regret": judged.ratio_of_sums, "better": float(judged.negative_regrets.mean())}
+                if judged.floor_regrets is not None:
+                    found["floor"] = judged.metrics["floor_ratio_of_sums"].value
                 fitted = least_squares(everything, len(data), known)
                 if fitted is not None:
                     two_stage = evaluate(fitted, task, data, progress=False, floor=False)
@@ -97,7 +99,9 @@ def diagnose(
         except (SolverError, DataError) as error:
             noted.append(failed(error))
     if data.costs is not None:
-        found["size"], found["spread"] = sizes(predicted, data.costs)
+        ratio = lambda a, b: float(a.abs().mean() / b.abs().mean().clamp_min(1e-300))  # noqa: E731
+        found["size"] = ratio(predicted, data.costs)
+        found["spread"] = ratio(predicted - predicted.mean(0), data.costs - data.costs.mean(0))
     found["wrong"] = wrong(judged, output, data)
     diagnosis = Diagnosis(**found)
     diagnosis.findings.extend(findings(diagnosis, loss, data, noted))
@@ -154,14 +158,6 @@ def _spread(count: int, wanted: int) -> Tensor:
     return torch.linspace(0, count - 1, min(wanted, count)).long().unique()
 
 
-def regrets(judged: Evaluation) -> dict[str, float]:
-    """Σ regret / Σ |optimum| of the model and, where it is known, of E[y | x]; the share of labels that are beaten."""
-    found = {"regret": judged.ratio_of_sums, "better": float(judged.negative_regrets.mean())}
-    if judged.floor_regrets is not None:
-        found["floor"] = judged.metrics["floor_ratio_of_sums"].value
-    return found
-
-
 def least_squares(data: DecisionDataset, count: int, trained_on: DecisionDataset | None = None) -> Tensor | None:
     """The costs that two-stage learning predicts for the first `count` instances, each by a map that did not see it.
 
@@ -212,12 +208,6 @@ def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: 
             further = (v[i] * (other.decision - w[i])).sum()
             several[i] |= bool(further > TIED * (v[i].abs() * torch.maximum(w[i].abs(), other.decision.abs())).sum())
     return float(several.mean())
-
-
-def sizes(predicted: Tensor, costs: Tensor) -> tuple[float, float]:
-    """mean |ŷ| / mean |y|, and the same for the deviations from the mean over instances."""
-    ratio = lambda a, b: float(a.abs().mean() / b.abs().mean().clamp_min(1e-300))  # noqa: E731
-    return ratio(predicted, costs), ratio(predicted - predicted.mean(0), costs - costs.mean(0))
 
 
 def wrong(judged: Evaluation | None, output: LossOutput | None, data: DecisionDataset) -> np.ndarray:

@@ -98,20 +98,16 @@ class DecisionModule(LightningModule):
         module.history.rows    # one row per epoch, as from `fit`
 
     In one process, the same arguments give the weights and the losses of `fit`. With R processes, each step is a step of
-    `fit` with a batch of R · `batch_size` instances, and each process takes its rows of the batch. With N instances in a batch, a
+    `fit` with a batch of R · `batch_size` instances, of which each process takes its rows. With N instances in a batch, a
     process's loss is (R/N) Σ loss over its own instances, so the mean gradient of the processes is that of the batch's mean, also
-    for an uneven last batch. With weights, N is the weight of the batch.
+    for an uneven last batch. With weights, N is the weight of the batch. The processes share the validation too. Its metrics,
+    `loss` and `gradient` are logged under their names in the history, for `EarlyStopping`, `ModelCheckpoint` and any logger.
 
-    The processes share the validation too, and its metrics are those of the whole set. Metrics, `loss` and `gradient` are
-    logged under their names in the history, for `EarlyStopping`, `ModelCheckpoint` and any logger.
+    Warm starts stay in their process: a start may be that of an older visit, or blank, which changes the decision only within
+    the layer's tolerance. A checkpoint has the history, the state of the loss, and the starts of the first process.
 
-    Warm starts stay in their process. If an instance comes to another process in a later epoch, that process uses the start of
-    its own last visit, or a blank one; the decision changes only within the layer's tolerance. A checkpoint, at the end of an
-    epoch, has the history, the state of the loss, and the starts of the first process, which all processes load.
-
-    `lightning.seed_everything` seeds torch's own generator (dropout). Give a layer that draws noise another seed in each process,
-    as in `Perturbed(solver, generator=rank)`. A gradient that is not finite ends the run, so gradient scaling
-    (`precision="16-mixed"`) does not work with this module; "bf16-mixed" does.
+    Give a layer that draws noise another seed in each process, as in `Perturbed(solver, generator=rank)`. A gradient that is
+    not finite ends the run, so gradient scaling (`precision="16-mixed"`) does not work with this module; "bf16-mixed" does.
 
     Args:
         model, loss, train, validation, problem, optimizer, lr, scheduler, seed, warm_start, warm_start_bytes: as of `fit`.

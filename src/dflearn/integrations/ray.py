@@ -127,9 +127,8 @@ def _carry_out(
     node = f"{platform.node()} {ray.get_runtime_context().get_node_id()[:8]}"
     if versions != (__version__, RESULTS_VERSION):
         ours, theirs = f"{__version__} (results version {RESULTS_VERSION})", "{} (results version {})".format(*versions)
-        return Outcome(
-            config, error=f"node {node} has dflearn {ours}, the driver {theirs}: install one version on all nodes"
-        )
+        error = f"node {node} has dflearn {ours}, the driver {theirs}: install one version on all nodes"
+        return Outcome(config, error=error)
     install(texts)
     record = (outcome := carry_out(config, cache)).record
     return outcome if record is None else Outcome(config, replace(record, machine={**record.machine, "node": node}))

@@ -21,8 +21,11 @@ class Tracker(Callback, ABC):
     """Logs each epoch once, also when a run continues from a checkpoint, and always closes the log.
 
     Subclasses write `_open`, `_log` and `_close`. Values that other callbacks add to a row are logged if these callbacks come
-    before this one.
+    before this one. At the end the metrics of the kept weights are logged as `final_loss`, …, `final_epoch`, with the reason of
+    the end (`stopped`) and the notes.
     """
+
+    log: Any = None  # the open log: set by `_open`
 
     def on_start(self, run: Run) -> None:
         self._logged = self._open(run)
@@ -35,10 +38,15 @@ class Tracker(Callback, ABC):
             self._logged = row["epoch"]
 
     def on_end(self, run: Run) -> None:
-        self._close(run, "FINISHED")
+        self._end(run, "FINISHED")
 
     def on_error(self, run: Run, error: BaseException) -> None:
-        self._close(run, "FAILED" if isinstance(error, Exception) else "KILLED")
+        self._end(run, "FAILED" if isinstance(error, Exception) else "KILLED")
+
+    def _end(self, run: Run, status: str) -> None:
+        if self.log is not None:  # otherwise `_open` failed
+            self._close(run, status)
+            self.log = None
 
     @abstractmethod
     def _open(self, run: Run) -> int:
@@ -49,11 +57,10 @@ class Tracker(Callback, ABC):
 
     @abstractmethod
     def _close(self, run: Run, status: str) -> None:
-        """End the log. The status is "FINISHED", "FAILED" or "KILLED". Also called after `_open` failed."""
+        """End the log. The status is "FINISHED", "FAILED" or "KILLED"."""
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a row."""
     return {name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)}
 
 
@@ -81,9 +88,8 @@ class MLflowCallback(Tracker):
 
         fit(model, loss, train, callbacks=[MLflowCallback("runs", experiment="shortest path")])
 
-    At the end it logs the metrics of the kept weights (`final_loss`, …, `final_epoch`) and the tags `stopped` and `notes`, and the
-    run becomes finished, failed (`fit` raised an error) or killed (an interruption). If `fit` continues from a checkpoint, the
-    MLflow run of the same configuration continues too.
+    At the end the run becomes finished, failed (`fit` raised an error) or killed (an interruption). If `fit` continues from a
+    checkpoint, the MLflow run of the same configuration continues too.
 
     Args:
         uri: a folder for the runs, or the address of a server or database; default: MLflow's setting.
@@ -96,7 +102,6 @@ class MLflowCallback(Tracker):
     ) -> None:
         self.uri, self.experiment, self.name = uri, experiment, name
         self.client = _mlflow_client(uri)
-        self.run_id: str | None = None
 
     def _open(self, run: Run) -> int:
         known = self.client.get_experiment_by_name(self.experiment)
@@ -106,32 +111,28 @@ class MLflowCallback(Tracker):
             query = f"tags.`dflearn.config` = '{key}'"
             found = self.client.search_runs([place], query, max_results=1, order_by=["attributes.start_time DESC"])
             if found:
-                self.run_id = found[0].info.run_id
-                self.client.update_run(self.run_id, status="RUNNING")
-                steps = [metric.step for metric in self.client.get_metric_history(self.run_id, "loss")]
-                return max(steps, default=0)
-        self.run_id = self.client.create_run(place, run_name=self.name, tags={"dflearn.config": key}).info.run_id
+                self.log = found[0].info.run_id
+                self.client.update_run(self.log, status="RUNNING")
+                return max((metric.step for metric in self.client.get_metric_history(self.log, "loss")), default=0)
+        self.log = self.client.create_run(place, run_name=self.name, tags={"dflearn.config": key}).info.run_id
         for name, value in parameters(run).items():
-            self.client.log_param(self.run_id, name, str(value)[:LONGEST])
-        self.client.log_dict(self.run_id, run.config, "config.json")
+            self.client.log_param(self.log, name, str(value)[:LONGEST])
+        self.client.log_dict(self.log, run.config, "config.json")
         return 0
 
     def _log(self, epoch: int, values: dict[str, float]) -> None:
         Metric, now = import_module("mlflow.entities").Metric, int(time.time() * 1000)
-        self.client.log_batch(self.run_id, metrics=[Metric(name, value, now, epoch) for name, value in values.items()])
+        self.client.log_batch(self.log, metrics=[Metric(name, value, now, epoch) for name, value in values.items()])
 
     def _close(self, run: Run, status: str) -> None:
-        if self.run_id is None:
-            return
         if status == "FINISHED":
             values = final(run)
-            if self.client.get_run(self.run_id).data.metrics.get("final_epoch") != values.get("final_epoch"):
+            if self.client.get_run(self.log).data.metrics.get("final_epoch") != values.get("final_epoch"):
                 self._log(run.epoch, values)
-            self.client.set_tag(self.run_id, "stopped", run.history.stopped)
+            self.client.set_tag(self.log, "stopped", run.history.stopped)
         if run.history.notes:
-            self.client.set_tag(self.run_id, "notes", "\n".join(run.history.notes))
-        self.client.set_terminated(self.run_id, status)
-        self.run_id = None
+            self.client.set_tag(self.log, "notes", "\n".join(run.history.notes))
+        self.client.set_terminated(self.log, status)
 
 
 def _mlflow_client(uri: str | os.PathLike[str] | None) -> Any:
@@ -154,9 +155,8 @@ class TensorBoardCallback(Tracker):
 
         fit(model, loss, train, callbacks=[TensorBoardCallback("runs/spo+")])
 
-    At the end it logs the scalars of the kept weights (`final_loss`, …, `final_epoch`) and the text `outcome` with the reason of the
-    end and the notes. The file is flushed after each epoch. If `fit` continues from a checkpoint, the curves continue too. A new
-    run in a used folder replaces the old one.
+    The text `outcome` has the reason of the end and the notes. The file is flushed after each epoch. If `fit` continues from a
+    checkpoint, the curves continue too. A new run in a used folder replaces the old one.
 
     Args:
         folder: of this run; TensorBoard compares the runs in the folders of `tensorboard --logdir`.
@@ -165,7 +165,6 @@ class TensorBoardCallback(Tracker):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         _writer_class()  # so that a missing package is known before training begins
         self.folder = Path(folder)
-        self.writer: Any = None
 
     def _open(self, run: Run) -> int:
         held = [int(path.name.split(".")[3]) for path in self.folder.glob("events.out.tfevents.*")]
@@ -173,30 +172,27 @@ class TensorBoardCallback(Tracker):
         time.sleep(min(max(max(held, default=0) + 1 - time.time(), 0.0), 1.0))
         goes_on = run.epoch > 0 and bool(held)
         # TensorBoard drops this step and later ones: epochs after the last checkpoint, or all.
-        self.writer = _writer_class()(str(self.folder), purge_step=run.epoch + 1 if goes_on else 0)
+        self.log = _writer_class()(str(self.folder), purge_step=run.epoch + 1 if goes_on else 0)
         if not goes_on:
             table = "".join(f"| {name} | {value} |\n" for name, value in parameters(run).items())
-            self.writer.add_text("parameters", f"| | |\n|---|---|\n{table}", 0)
+            self.log.add_text("parameters", f"| | |\n|---|---|\n{table}", 0)
         self.new = not goes_on
         return run.epoch if goes_on else 0
 
     def _log(self, epoch: int, values: dict[str, float]) -> None:
         self.new = True
         for name, value in values.items():
-            self.writer.add_scalar(name, value, epoch)
-        self.writer.flush()
+            self.log.add_scalar(name, value, epoch)
+        self.log.flush()
 
     def _close(self, run: Run, status: str) -> None:
-        if self.writer is None:
-            return
         if status != "FINISHED":
-            self.writer.add_text("outcome", status.lower(), run.epoch)
+            self.log.add_text("outcome", status.lower(), run.epoch)
         elif self.new:  # otherwise the run had finished before, and its log is complete
             self._log(run.epoch, final(run))
             text = "\n\n".join([f"stopped: {run.history.stopped}", *run.history.notes])
-            self.writer.add_text("outcome", text, run.epoch)
-        self.writer.close()
-        self.writer = None
+            self.log.add_text("outcome", text, run.epoch)
+        self.log.close()
 
 
 def _writer_class() -> Any:
@@ -209,9 +205,8 @@ class WandbCallback(Tracker):
 
         fit(model, loss, train, callbacks=[WandbCallback("shortest path", mode="offline")])
 
-    At the end the summary has the metrics of the kept weights (`final_loss`, …, `final_epoch`), `stopped` and `notes`, and the run
-    ends with exit code 0, 1 (`fit` raised an error) or 255 (an interruption). If `fit` continues from a checkpoint, which has the
-    id of its run, that run is resumed.
+    The run ends with exit code 0, 1 (`fit` raised an error) or 255 (an interruption). If `fit` continues from a checkpoint, which
+    has the id of its run, that run is resumed.
 
     Args:
         project: of the run.
@@ -221,8 +216,10 @@ class WandbCallback(Tracker):
 
     def __init__(self, project: str = "dflearn", *, name: str | None = None, **options: Any) -> None:
         self.project, self.name, self.options = project, name, options
-        self.wandb = _wandb()
-        self.run: Any = None
+        try:
+            self.wandb = import_module("wandb")
+        except ImportError as error:
+            raise MissingExtraError("WandbCallback needs the package wandb: pip install wandb") from error
         self.id: str | None = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -233,33 +230,22 @@ class WandbCallback(Tracker):
 
     def _open(self, run: Run) -> int:
         goes_on = run.epoch > 0 and self.id is not None
-        self.run = self.wandb.init(
+        self.log = self.wandb.init(
             project=self.project,
             name=self.name,
             config=json.loads(json.dumps({**parameters(run), "config": run.config}, default=str)),
             **({"id": self.id, "resume": "allow"} if goes_on else {}),
             **self.options,
         )
-        self.id = self.run.id
+        self.id = self.log.id
         return run.epoch if goes_on else 0
 
     def _log(self, epoch: int, values: dict[str, float]) -> None:
-        self.run.log(values, step=epoch)
+        self.log.log(values, step=epoch)
 
     def _close(self, run: Run, status: str) -> None:
-        if self.run is None:
-            return
         if status == "FINISHED":
-            self.run.summary.update({**final(run), "stopped": run.history.stopped})
+            self.log.summary.update({**final(run), "stopped": run.history.stopped})
         if run.history.notes:
-            self.run.summary.update({"notes": "\n".join(run.history.notes)})
-        self.run.finish(exit_code={"FINISHED": 0, "FAILED": 1}.get(status, 255))
-        self.run = None
-
-
-def _wandb() -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise MissingExtraError("WandbCallback needs the package wandb: pip install wandb") from error
-    return wandb
+            self.log.summary.update({"notes": "\n".join(run.history.notes)})
+        self.log.finish(exit_code={"FINISHED": 0, "FAILED": 1}.get(status, 255))

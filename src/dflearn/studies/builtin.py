@@ -103,18 +103,12 @@ def _lava(context: RunContext) -> Prepared:
     solution = context.relaxed_solver().solve(context.train.batch().require("costs"), context.train.instance)
     train = context.train.with_decisions(solution.check().decision)
     options = {**context.parameters, "margin": context.cost("margin")}
-    return Prepared(losses.LAVA(context.problem.program, **options), train, solver_name="none")
+    return Prepared(losses.LAVA(context.problem.program, **options), train)
 
 
-def _cost_sensitive(context: RunContext) -> Prepared:
-    loss = losses.CostSensitive(context.problem.program, **context.parameters)
-    return Prepared(loss, context.train, solver_name="none")
-
-
-def _lodl(context: RunContext) -> Prepared:
+def _lodl(context: RunContext) -> Loss:
     sigma, samples = context.cost("sigma"), context.parameters["samples"]
-    loss = losses.LODL.learn(context.train, context.relaxed_solver(), sigma, samples, generator=context.generator())
-    return Prepared(loss, context.train, solver_name="none")
+    return losses.LODL.learn(context.train, context.relaxed_solver(), sigma, samples, generator=context.generator())
 
 
 def _neighbours(context: RunContext) -> Prepared:
@@ -208,5 +202,6 @@ _about, _pear = "the error, projected onto the face of the smoothed decision", d
 _field("PEAR", _about, lambda c: losses.PEAR(_smoothed(c), injection=c.parameters["injection"]), **_pear)
 _field("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
 _field("LODL", "squared error with weights learned from regret", _lodl, sigma=0.5, samples=50)
-_field("cost-sensitive", "squared error; harmless errors count less", _cost_sensitive, harmless=0.1)
+_sensitive = lambda c: losses.CostSensitive(c.problem.program, **c.parameters)  # noqa: E731
+_field("cost-sensitive", "squared error; harmless errors count less", _sensitive, harmless=0.1)
 _field("SPO+^relax kNN", "SPO+ on labels of neighbours", _neighbours, k=10, share=0.5)

@@ -61,14 +61,9 @@ def run_study(
     configs = list({config.question: config for config in configs}.values())
     store.clear_running()
     store.put_wanted(configs)
-    summary, queue = StudyOutcome(), []
-    for config in configs:
-        if store.has(config):
-            continue
-        if store.failure(config) is not None and not retry_failed:
-            summary.skipped.append(config)
-        else:
-            queue.append(config)
+    queue = [config for config in configs if not store.has(config)]
+    skipped = [] if retry_failed else [config for config in queue if store.failure(config) is not None]
+    queue, summary = [config for config in queue if config not in skipped], StudyOutcome(skipped=skipped)
     expected = {config.key: 0.0 if estimate is None else estimate(config) for config in queue}
     begun, began = time.monotonic(), dict[str, float]()  # of the study, and of each run under way
     losses: Counter[str] = Counter()
@@ -117,8 +112,8 @@ def run_study(
     return summary
 
 
-def complete(study: Study, path: str | Path, executor: Executor | None = None) -> list[Record]:
-    """The records of a study that is kept as a .jsonl file (.gz, .xz): what it lacks is run, in `executor`, and added to it.
+def complete(study: Study, path: str | Path) -> list[Record]:
+    """The records of a study that is kept as a .jsonl file (.gz, .xz); missing runs are carried out here, and added to it.
 
     Finished runs are kept in a store beside the file until all are done, so that an interruption loses none.
     """
@@ -130,8 +125,7 @@ def complete(study: Study, path: str | Path, executor: Executor | None = None) -
         with Store(path.with_name(f"{path.name.partition('.')[0]}.sqlite")) as store:
             for record in known:
                 store.put(record)
-            with executor or InProcess(default_cache()) as used:
-                outcome = run_study(configs, store, used, retry_failed=True)
+            outcome = run_study(configs, store, InProcess(default_cache()), retry_failed=True)
             if outcome.failed:
                 failure = store.failure(outcome.failed[0])
                 raise SolverError(f"{len(outcome.failed)} runs failed, the first by: {failure and failure.error}")
@@ -177,18 +171,17 @@ class Costs:
 
     def estimate(self, config: RunConfig) -> tuple[float, str]:
         """Seconds, and where those of training come from."""
-        epoch, source = self._epoch(config.problem, config.method)
-        solve = self.solve.get(config.problem, SOLVES * self.prior.solve.get(config.problem, SOLVE))
-        return epoch * config.settings.epochs + solve * config.settings.points, source
-
-    def _epoch(self, problem: str, method: str) -> tuple[float, str]:
+        problem, method = config.problem, config.method
+        epoch, source = EPOCH, "a guess: the method was never measured"
         if (problem, method) in self.epoch:
-            return self.epoch[problem, method], "other seeds"
-        if (problem, method) in self.prior.epoch:
+            epoch, source = self.epoch[problem, method], "other seeds"
+        elif (problem, method) in self.prior.epoch:
             times = "" if self.correction == 1 else f" times {self.correction:.2g}"
-            return self.prior.epoch[problem, method] * self.correction, f"published seconds{times}"
-        elsewhere = [seconds for (_, other), seconds in self.epoch.items() if other == method]
-        return (mean(elsewhere), "other problems") if elsewhere else (EPOCH, "a guess: the method was never measured")
+            epoch, source = self.prior.epoch[problem, method] * self.correction, f"published seconds{times}"
+        elif elsewhere := [seconds for (_, other), seconds in self.epoch.items() if other == method]:
+            epoch, source = mean(elsewhere), "other problems"
+        solve = self.solve.get(problem, SOLVES * self.prior.solve.get(problem, SOLVE))
+        return epoch * config.settings.epochs + solve * config.settings.points, source
 
     def by_method(self, configs: Iterable[RunConfig]) -> list[dict[str, Any]]:
         """For each problem and method among these runs: how many there are, their seconds together, and the source of these."""

@@ -82,9 +82,8 @@ class Record:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Record:
         """The inverse of `as_dict`, for any results version; the caller checks `key` and `results_version`."""
-        packed = {name: kind for name, kind in ARRAYS.items() if name in content}
-        bytes_of = lambda name: base64.b64decode(content[name])  # noqa: E731
-        arrays: dict[str, Any] = {name: np.frombuffer(bytes_of(name), kind) for name, kind in packed.items()}
+        packed = {name: base64.b64decode(content[name]) for name in ARRAYS if name in content}
+        arrays: dict[str, Any] = {name: np.frombuffer(held, ARRAYS[name]) for name, held in packed.items()}
         if len({len(array) for array in arrays.values()}) > 1:
             raise DataError("its arrays have different lengths")
         given = {name: content[name] for name in PLAIN if name in content} | {
@@ -108,8 +107,8 @@ def made_with(config: RunConfig) -> dict[str, str]:
 
 def outdated(records: Iterable[Record]) -> list[Record]:
     """The runs made with another version of their modules: the present code may not reproduce their metrics."""
-    dated = [record for record in records if "modules" in record.machine]
-    return [record for record in dated if {"modules": record.machine["modules"]} != made_with(record.config)]
+    dated = ((record, record.machine["modules"]) for record in records if "modules" in record.machine)
+    return [record for record, modules in dated if {"modules": modules} != made_with(record.config)]
 
 
 @cache

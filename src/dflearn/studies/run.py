@@ -123,12 +123,10 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
 
 
 def _write_raw(path: Path, evaluation: Evaluation) -> None:
-    assert evaluation.predictions is not None
-    assert evaluation.decisions is not None
-    arrays: dict[str, Any] = {"predictions": evaluation.predictions.numpy(), "decisions": evaluation.decisions.numpy()}
+    arrays = {name: np.asarray(getattr(evaluation, name)) for name in ("ids", "regrets", "predictions", "decisions")}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, ids=evaluation.ids, regrets=evaluation.regrets, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def exact_solver(problem: Problem, config: RunConfig) -> Solver:

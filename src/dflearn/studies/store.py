@@ -74,7 +74,7 @@ class Store(AbstractContextManager["Store"]):
             self.connection.execute("PRAGMA synchronous = FULL")
             (version,) = self.connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, FORMAT):
-                raise DataError(f"{self.path} is of another dflearn (format {version}): update, or name another file")
+                raise sqlite3.DatabaseError(f"it is of another dflearn (format {version}), so update this one")
             size = os.path.getsize(self.path) if self.path.exists() else 0  # ":memory:" is no file
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * size))
             kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"
@@ -86,9 +86,6 @@ class Store(AbstractContextManager["Store"]):
         except sqlite3.DatabaseError as error:
             self.connection.close()
             raise DataError(f"{self.path} cannot be used as a study: {error}; name another file") from error
-        except DataError:
-            self.connection.close()
-            raise
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
@@ -136,18 +133,15 @@ class Store(AbstractContextManager["Store"]):
         except sqlite3.Error as error:
             raise _unreadable(self.path, error) from error
 
-    def _first(self, question: str, values: Sequence[object]) -> tuple[Any, ...] | None:
-        return next(self._rows(question, values), None)
-
     def get(self, config: RunConfig) -> Record | None:
         """The finished run of this config, or one that differs only in the exact solver."""
         text = "SELECT record FROM runs WHERE question = ? AND results_version = ? ORDER BY key != ?, key"
-        row = self._first(text, (config.question, RESULTS_VERSION, config.key))
-        return None if row is None else _read(self.path, Record, row[0])
+        rows = self._rows(text, (config.question, RESULTS_VERSION, config.key))
+        return next((_read(self.path, Record, content) for (content,) in rows), None)
 
     def has(self, config: RunConfig) -> bool:
         text = "SELECT 1 FROM runs WHERE question = ? AND results_version = ?"
-        return self._first(text, (config.question, RESULTS_VERSION)) is not None
+        return any(self._rows(text, (config.question, RESULTS_VERSION)))
 
     def records(self) -> list[Record]:
         rows = self._rows("SELECT record FROM runs WHERE results_version = ?", (RESULTS_VERSION,))
@@ -155,8 +149,8 @@ class Store(AbstractContextManager["Store"]):
         return sorted(records, key=lambda r: (r.config.problem, r.config.method, r.config.seed, r.config.key))
 
     def failure(self, config: RunConfig) -> Failure | None:
-        row = self._first("SELECT error FROM asked WHERE key = ? AND error IS NOT NULL", (config.key,))
-        return None if row is None else Failure(config, row[0])
+        rows = self._rows("SELECT error FROM asked WHERE key = ? AND error IS NOT NULL", (config.key,))
+        return next((Failure(config, error) for (error,) in rows), None)
 
     def progress(self) -> Progress:
         """The state of the runs that were asked for last."""
@@ -202,7 +196,6 @@ def read_records(path: str | Path) -> list[Record]:
 
 
 def _read(path: Path, kind: type[Kind], text: str) -> Kind:
-    """A record or a config from the text in a table."""
     try:
         return kind.from_dict(json.loads(text))
     except UNREADABLE as error:
@@ -216,10 +209,8 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
 def _alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

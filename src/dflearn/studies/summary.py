@@ -253,7 +253,7 @@ def problems_of(summaries: Iterable[MethodSummary]) -> list[str]:
 
 def seeds_in_words(summaries: Iterable[MethodSummary]) -> str:
     """ "5 seeds each", or "2 to 5 seeds each"."""
-    counts = sorted({len(summary.seeds) for summary in summaries})
-    if counts == [1]:
-        return "one seed each"
-    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + " seeds each"
+    counts = {len(summary.seeds) for summary in summaries}
+    return (
+        "one seed each" if counts == {1} else " to ".join(map(str, sorted({min(counts), max(counts)}))) + " seeds each"
+    )

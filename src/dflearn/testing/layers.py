@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from dflearn.errors import DflearnError, ShapeError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Status
-from dflearn.testing.solvers import check_fields, close, copies, refusal
+from dflearn.testing.solvers import check_fields, check_refused, close, copies, refusal, slope_of
 
 
 def check_layer(
@@ -57,12 +57,8 @@ def check_layer(
     assert len(y) >= 3, f"check_layer needs at least three instances; got {len(y)}"
     own = None if instance is None else instance.to(torch.float64)
     case = _Case(layer, program, y.detach().double(), own, random, tolerance, copy.deepcopy(layer.state_dict()))
-    _check_solution(case)
-    _check_repetition(case)
-    _check_types(case)
-    _check_batches(case)
-    _check_refusals(case)
-    _check_copies(case)
+    for check in (_check_solution, _check_repetition, _check_types, _check_batches, _check_refusals, _check_copies):
+        check(case)
     _check_start(case)
     _check_curvature(case)
     if detects_infeasible and program.A.shape[0] + program.G.shape[0]:
@@ -141,7 +137,7 @@ def _check_types(case: _Case) -> None:
         decision = case.solve(costs, None if case.instance is None else case.instance.to(dtype)).check().decision
         assert decision.dtype == dtype, f"costs in {dtype} give decisions in {decision.dtype}"
         assert decision.device == costs.device, f"costs on {costs.device} give decisions on {decision.device}"
-        slope = _slope(decision, costs, torch.ones_like(decision))
+        slope = slope_of(decision, costs, torch.ones_like(decision))
         assert slope.dtype == dtype, f"costs in {dtype} give gradients in {slope.dtype}"
         assert bool(torch.isfinite(slope).all()), f"a gradient in {dtype} is not finite"
     strided = case.solve(case.y.T.contiguous().T, case.instance).decision
@@ -154,7 +150,7 @@ def _check_batches(case: _Case) -> None:
         costs = case.y[index].clone().requires_grad_()
         solution = case.solve(costs, case.part(index)).check()
         check_fields(solution, costs.shape[:-1], case.program.n)
-        assert _slope(solution.decision, costs, torch.ones_like(solution.decision)).shape == costs.shape
+        assert slope_of(solution.decision, costs, torch.ones_like(solution.decision)).shape == costs.shape
         if not case.random:
             wanted = case.solution.decision[index]
             close(solution.decision, wanted, case.tolerance, "an instance has another decision in another batch")
@@ -166,17 +162,15 @@ def _check_refusals(case: _Case) -> None:
     for value in (torch.nan, torch.inf):
         wrong = y.clone()
         wrong[1, 0] = value
-        message = refusal(ShapeError, case.layer, wrong, case.instance)
-        assert message is not None, f"a cost of {value} is taken"
-        assert "instance 1" in message, f"a cost of {value} in instance 1 is refused without naming it: {message}"
+        check_refused(ShapeError, f"a cost of {value}", "instance 1", case.layer, wrong, case.instance)
     wide = torch.cat([y, y[:, :1]], 1)
     for what, costs in ((f"costs (count, {p - 1})", y[:, 1:]), (f"costs (count, {p + 1})", wide)):
         assert refusal(ShapeError, case.layer, costs, case.instance) is not None, f"{what} are taken for (count, {p})"
     assert refusal(ShapeError, case.layer, y.long(), case.instance) is not None, "integer costs are taken"
     for shape in ((1, n), (1, len(y), n)):
         other = Instance(d=torch.zeros(shape, dtype=y.dtype))
-        message = refusal(ShapeError, case.layer, y, other)
-        assert message is not None, f"costs {tuple(y.shape)} are taken together with an instance's d {shape}"
+        what = f"costs {tuple(y.shape)} are taken together with an instance's d {shape}"
+        assert refusal(ShapeError, case.layer, y, other) is not None, what
     start = torch.zeros(len(y), case.layer.start_width + 1, dtype=case.layer.start_dtype)
     assert refusal(ShapeError, case.layer, y, case.instance, start) is not None, "a start of the wrong width is taken"
 
@@ -197,9 +191,7 @@ def _check_infeasible(case: _Case) -> None:
     assert not found[1].has_decision, f"instance 1 has no feasible decision, but its status is {found[1].name}"
     others = found[:1] + found[2:]
     assert all(one.has_decision for one in others), f"instance 1 is infeasible, and that spoils others: {found}"
-    message = refusal(DflearnError, case.layer, case.y, impossible)
-    assert message is not None, "forward gives decisions although instance 1 is infeasible"
-    assert "instance 1" in message, f"an infeasible instance is refused without naming it: {message}"
+    check_refused(DflearnError, "an infeasible instance in forward", "instance 1", case.layer, case.y, impossible)
 
 
 def _check_copies(case: _Case) -> None:
@@ -250,10 +242,10 @@ def _check_own_gradient(case: _Case) -> None:
     """An instance's gradient is its own: it neither depends on, nor is divided by, the batch around it."""
     weight = _weights(case.solution.decision, 1)
     costs = case.y.clone().requires_grad_()
-    together = _slope(case.solve(costs, case.instance).decision, costs, weight)
+    together = slope_of(case.solve(costs, case.instance).decision, costs, weight)
     for i in range(len(case.y)):
         costs = case.y[i].clone().requires_grad_()
-        alone = _slope(case.solve(costs, case.part(i)).decision, costs, weight[i])
+        alone = slope_of(case.solve(costs, case.part(i)).decision, costs, weight[i])
         close(together[i], alone, 1e3 * case.tolerance, f"instance {i} has another gradient when it is alone")
 
 
@@ -263,7 +255,7 @@ def _check_shared_costs(case: _Case) -> None:
     for count in (1, 3):
         costs = case.y[0].clone().requires_grad_()
         decision = case.solve(costs.expand(count, -1), case.part(torch.zeros(count, dtype=torch.long))).decision
-        slopes.append(_slope(decision, costs, _weights(decision[0], 1).expand(decision.shape)))
+        slopes.append(slope_of(decision, costs, _weights(decision[0], 1).expand(decision.shape)))
     close(slopes[1], 3 * slopes[0], 1e3 * case.tolerance, "the gradient of costs that three instances share")
 
 
@@ -275,7 +267,7 @@ def _check_threads(case: _Case) -> None:
         for _ in range(5):
             costs = case.y[index].clone().requires_grad_()
             decision = case.layer(costs, case.part(index))
-            answers.append((decision.detach(), _slope(decision, costs, torch.ones_like(decision))))
+            answers.append((decision.detach(), slope_of(decision, costs, torch.ones_like(decision))))
         return answers
 
     parts = (slice(0, 1), slice(1, None))
@@ -287,36 +279,38 @@ def _check_threads(case: _Case) -> None:
                 close(gradient, slope, 1e3 * case.tolerance, "two threads at once: gradients")
 
 
-def _differences(solve: Callable[[float], Tensor], here: Tensor, step: float) -> tuple[Tensor, Tensor]:
-    """The derivative at 0 of decisions along a line, by differences of second order from either side; and how far these are
-    apart: by more than rounding at a kink."""
-    ahead, behind = ((4 * solve(h / 2) - solve(h) - 3 * here) / h for h in (step, -step))
-    return (ahead + behind) / 2, (ahead - behind).abs()
+def _check_slope(
+    case: _Case, name: str, value: Tensor, lines: Tensor, decide: Callable[[Tensor], Tensor], step: float, seeds: int
+) -> Tensor:
+    """Backward in `value` against differences along `lines` `(k, *value.shape)`, kinks apart; where there is no kink, `(k, count)`."""
+    here = decide(value)
+    ahead, behind = (  # differences of second order from both sides, (k, count, n): far apart at a kink
+        torch.stack([(4 * decide(value + h / 2 * line) - decide(value + h * line) - 3 * here) / h for line in lines])
+        for h in (step, -step)
+    )
+    wanted, apart = (ahead + behind) / 2, (ahead - behind).abs()
+    allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
+    smooth = (apart <= allowed).all(-1)  # false without a decision
+    for seed in range(seeds):
+        weight, leaf = _weights(here, seed), value.clone().requires_grad_()
+        slope = slope_of(decide(leaf), leaf, weight)
+        found, measured = (slope * torch.where(slope != 0, lines, 0.0)).sum(-1), (wanted * weight).sum(-1)
+        error = torch.where(smooth, (found - measured).abs(), 0.0)
+        k, i = divmod(int(error.argmax()), len(here))
+        assert float(error[k, i]) <= float(allowed) * here.shape[-1] ** 0.5, (
+            f"the gradient of instance {i} in its {name} is {found[k, i]:.6g} along line {k}, but differences give "
+            f"{measured[k, i]:.6g}"
+        )
+    return smooth
 
 
 def _check_gradient(case: _Case, step: float) -> None:
-    """Backward against differences in each cost; where those from both sides disagree, the costs lie at a kink."""
-    y, here = case.y, case.solution.decision
-
-    def decided(unit: Tensor, h: float) -> Tensor:
-        return case.solve(y + h * unit, case.instance).check().decision
-
-    units = torch.eye(y.shape[-1], dtype=y.dtype)
-    columns = [_differences(partial(decided, unit), here, step) for unit in units]
-    jacobian, apart = (torch.stack(part, -1) for part in zip(*columns, strict=True))
-    allowed = 20 * case.tolerance / step * (1 + jacobian.abs().amax())
-    smooth = (apart <= allowed).all(1)
+    """Backward in each cost; where differences from both sides disagree, the costs lie at a kink."""
+    units = torch.eye(case.y.shape[-1], dtype=case.y.dtype).unsqueeze(1).expand(-1, *case.y.shape)
+    smooth = _check_slope(
+        case, "costs", case.y, units, lambda y: case.solve(y, case.instance).check().decision, step, 3
+    )
     assert float(smooth.double().mean()) >= 0.5, "the costs lie at kinks of the layer: choose others, or a smaller step"
-    for seed in range(3):
-        weight = _weights(here, seed)
-        costs = y.clone().requires_grad_()
-        slope = _slope(case.solve(costs, case.instance).decision, costs, weight)
-        wanted = (jacobian * weight.unsqueeze(-1)).sum(1)
-        error = torch.where(smooth, (slope - wanted).abs(), 0.0)
-        i, j = divmod(int(error.argmax()), y.shape[-1])
-        assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
-            f"the gradient of instance {i} in cost {j} is {slope[i, j]:.6g}, but differences give {wanted[i, j]:.6g}"
-        )
 
 
 def _check_sides(case: _Case, step: float) -> None:
@@ -325,7 +319,7 @@ def _check_sides(case: _Case, step: float) -> None:
     given = {} if case.instance is None else case.instance.present()
     own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.takes_q else {})}
     fields = {name: torch.tensor(part).expand(count, -1).clone() for name, part in own.items()} | given
-    here = case.solve(case.y, Instance(**fields)).check().decision
+    case.solve(case.y, Instance(**fields)).check()
     generator = torch.Generator().manual_seed(0)
     for name, value in fields.items():
         if not value.shape[-1]:
@@ -343,30 +337,11 @@ def _check_sides(case: _Case, step: float) -> None:
         elif name == "q":
             direction = torch.where(value > step * direction.abs(), direction, 0.0)
 
-        def moved(name: str, value: Tensor, line: Tensor, h: float) -> Tensor:
-            return case.solve(case.y, Instance(**{**fields, name: value + h * line})).decision
+        def decide(value: Tensor, name: str = name) -> Tensor:
+            return case.solve(case.y, Instance(**{**fields, name: value})).decision
 
-        (wanted, apart), weight = _differences(partial(moved, name, value, direction), here, step), _weights(here, 1)
-        allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
-        smooth = (apart <= allowed).all(-1)  # not a number where there is no decision
-        leaf = value.clone().requires_grad_()
-        slope = _slope(case.solve(case.y, Instance(**{**fields, name: leaf})).decision, leaf, weight)
-        found = (slope * torch.where(slope != 0, direction, 0.0)).sum(-1)
-        error = torch.where(smooth, (found - (wanted * weight).sum(-1)).abs(), 0.0)
-        i = int(error.argmax())
-        assert float(error[i]) <= float(allowed) * here.shape[-1] ** 0.5, (
-            f"the gradient of instance {i} in its {name} is {float(found[i]):.6g} along a direction in which differences give "
-            f"{float((wanted * weight).sum(-1)[i]):.6g}"
-        )
+        _check_slope(case, name, value, direction.unsqueeze(0), decide, step, 2)
 
 
 def _weights(w: Tensor, seed: int) -> Tensor:
     return torch.randn(w.shape, dtype=w.dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def _slope(decision: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of Σ weight · decision in y; zero where the decision does not depend on y."""
-    if not decision.requires_grad:
-        return torch.zeros_like(y)
-    (slope,) = torch.autograd.grad(decision, y, weight, allow_unused=True)
-    return torch.zeros_like(y) if slope is None else slope

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, ShapeError
-from dflearn.losses.base import Field, Loss
-from dflearn.testing.solvers import close, copies, refusal
+from dflearn.losses.base import Loss
+from dflearn.testing.solvers import check_refused, close, copies, refusal, slope_of
 
 
 def check_loss(
@@ -74,16 +74,13 @@ def _check_output(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor) ->
 
 def _check_needs(loss: Loss, predicted: Tensor, batch: Batch) -> None:
     """What the loss needs it refuses to go without; what it does not need may be missing."""
-    every: tuple[Field, ...] = ("costs", "decisions")
-    for field in every:
-        changes: dict[str, Any] = {field: None}
-        without = replace(batch, **changes)
+    for field, without in (("costs", replace(batch, costs=None)), ("decisions", replace(batch, decisions=None))):
         if field not in loss.needs:
             loss(predicted, without)
             continue
-        message = refusal(DataError, loss, predicted, without)
-        assert message is not None, f"the loss declares that it needs {field}, but does without them"
-        assert field in message, f"the error for missing {field} does not name them: {message}"
+        check_refused(
+            DataError, f"a batch without {field}, though the loss needs {field},", field, loss, predicted, without
+        )
 
 
 def _check_shapes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
@@ -156,10 +153,7 @@ def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Te
     """The value, and the gradient of its sum; zero where the value does not depend on ŷ."""
     y = predicted.detach().clone().requires_grad_()
     value = loss(y, *batch)
-    if not value.requires_grad:
-        return value, torch.zeros_like(y)
-    (slope,) = torch.autograd.grad(value.sum(), y, allow_unused=True)
-    return value.detach(), torch.zeros_like(y) if slope is None else slope
+    return value.detach(), slope_of(value, y, torch.ones_like(value))
 
 
 def _rows(batch: Batch, index: Any) -> Batch:

@@ -31,6 +31,7 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
+ACTIVE = 1e-6  # how near a row or bound must be to bind, for the search for prices
 ROUNDS = 4  # of least squares: the weights depend on the prices that they give
 
 Regularizer = Literal["squared", "norm"]
@@ -54,13 +55,8 @@ class Residuals(NamedTuple):
     multipliers: np.ndarray
 
     @property
-    def infeasibility(self) -> float:
-        return float(max(self.rows.max(initial=0.0), self.bounds.max(initial=0.0)))
-
-    @property
     def worst(self) -> float:
-        dual = max(self.stationarity.max(initial=0.0), self.complementarity.max(initial=0.0))
-        return max(self.infeasibility, float(dual))
+        return max(float(part.max(initial=0.0)) for part in self[:4])
 
 
 def kkt_residuals(
@@ -72,9 +68,7 @@ def kkt_residuals(
     mu: float = 0.0,
     regularizer: Regularizer = "squared",
     multipliers: np.ndarray | None = None,
-    active: float = 1e-6,
     rounding: float = ROUNDING,
-    size: float | None = None,
 ) -> Residuals:
     """The residuals of w `(n,)` as an answer to costs c `(n,)`.
 
@@ -82,9 +76,7 @@ def kkt_residuals(
         sides: right-hand sides and bounds of this instance, each `(k,)`; by default the program's.
         mu, regularizer: Ω; none for μ = 0.
         multipliers: the prices y `(rows,)`; by default the best ones, by bounded least squares on what binds at w.
-        active: how near a row or bound must be to bind, for that search.
         rounding: errors of w beside its size that count as none; larger for an answer that was stored in float32.
-        size: how large decisions are, if they are larger than w; by default the smallest length in bounds and sides.
 
     Examples:
         >>> costs, decision = data.costs[0].numpy(), data.decisions[0].numpy()
@@ -92,16 +84,17 @@ def kkt_residuals(
         True
     """
     w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
-    check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding, size)
+    check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding)
     if not np.isfinite(w).all():
-        return check.nothing()
+        rows, variables = (np.full(len(part), np.inf) for part in (check.right, w))
+        return Residuals(rows, variables, variables, rows, np.zeros(len(rows)))
     length = float(np.linalg.norm(w))
     if mu and regularizer == "norm" and not length:
-        return check.at_the_kink(mu, active, multipliers)
+        return check.at_the_kink(mu, multipliers)
     slope = np.zeros_like(w) if not mu else mu * w if regularizer == "squared" else mu * w / length
     if program.Q is not None:
         slope = slope + program.Q.matrix @ w
-    y = check.prices(slope, active) if multipliers is None else check.signed(np.asarray(multipliers, np.float64))
+    y = check.prices(slope) if multipliers is None else check.signed(np.asarray(multipliers, np.float64))
     return check.residuals(slope, y)
 
 
@@ -129,20 +122,16 @@ def check_optimal(
     rounding = 8 * float(torch.finfo(solution.decision.dtype).eps)
     for i in np.flatnonzero(np.equal(status, int(Status.OPTIMAL))):
         found = kkt_residuals(w[i], c[i], program, sides.row(i), mu=mu, regularizer=regularizer, rounding=rounding)
-        for what in ("rows", "bounds", "stationarity", "complementarity"):
-            part = getattr(found, what)
-            worst = int(part.argmax()) if part.size else 0
+        for what, part in zip(Residuals._fields[:4], found, strict=False):
             assert part.max(initial=0.0) <= tolerance, (
-                f"instance {i} is called OPTIMAL, but its residual in {what} is {part[worst]:.2g} at {worst}"
+                f"instance {i} is called OPTIMAL, but its residual in {what} is {part.max():.2g} at {part.argmax()}"
             )
 
 
 class _Check:
     """One instance and an answer to it. Rows are equations, then inequalities."""
 
-    def __init__(
-        self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float, size: float | None = None
-    ) -> None:
+    def __init__(self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float) -> None:
         self.w, self.c, self.lower, self.upper = w, c, sides.lower, sides.upper
         self.matrix = np.concatenate([program.A.toarray(), program.G.toarray()])
         self.sizes = abs(self.matrix)
@@ -152,7 +141,7 @@ class _Check:
         with np.errstate(invalid="ignore", over="ignore"):
             self.slack = self.right - self.matrix @ w
             self.terms = np.abs(self.right) + self.sizes @ np.abs(w)
-            self.size = max(float(np.abs(w).max(initial=0.0)), self._smallest_length() if size is None else size)
+            self.size = max(float(np.abs(w).max(initial=0.0)), self._smallest_length())
             self.noise = rounding * self.size
             self.value = float(np.abs(c) @ np.abs(w))
             self.silent = self.terms <= self.noise * self.sizes.sum(axis=1)  # rows that are 0 = 0, up to rounding
@@ -163,11 +152,6 @@ class _Check:
         lengths = np.abs(np.concatenate([self.lower, self.upper, self.right / self.entry]))
         lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
         return float(lengths.min(initial=np.inf)) if lengths.size else 0.0
-
-    def nothing(self) -> Residuals:
-        """The residuals of an answer with NaN or infinite numbers."""
-        rows, variables = np.full(len(self.right), np.inf), np.full(len(self.w), np.inf)
-        return Residuals(rows, variables, variables, rows, np.zeros(len(rows)))
 
     def signed(self, y: np.ndarray) -> np.ndarray:
         return np.where(self.free, y, np.minimum(y, 0.0))
@@ -201,14 +185,14 @@ class _Check:
                 bounds[outside] = self.near(bound, self.c)[outside]
         return rows, bounds
 
-    def prices(self, slope: np.ndarray, active: float, fixed: np.ndarray | None = None) -> np.ndarray:
+    def prices(self, slope: np.ndarray, fixed: np.ndarray | None = None) -> np.ndarray:
         """y and z of least ‖(g − Mᵀy − z)/scale‖, where z_j ≥ 0 at a lower bound, ≤ 0 at an upper one, else 0.
 
         The scale is that of each variable's terms, unless it is given as `fixed`.
         """
         g, rows = self.c + slope, len(self.right)
-        binds = self.free | self.silent | (self.slack <= active * self.terms)
-        low, high = (self.near(bound, g) <= active for bound in (self.lower, self.upper))
+        binds = self.free | self.silent | (self.slack <= ACTIVE * self.terms)
+        low, high = (self.near(bound, g) <= ACTIVE for bound in (self.lower, self.upper))
         held = np.flatnonzero(low | high)
         columns = np.hstack([self.matrix[binds].T, np.eye(len(g))[:, held]])
         y = np.zeros(rows)
@@ -261,11 +245,11 @@ class _Check:
         rows, bounds = self.violations()
         return Residuals(rows, bounds, stationarity, np.minimum(largest, loose), y)
 
-    def at_the_kink(self, mu: float, active: float, multipliers: np.ndarray | None) -> Residuals:
+    def at_the_kink(self, mu: float, multipliers: np.ndarray | None) -> Residuals:
         """w = 0 under μ‖w‖₂ is stationary where some v with ‖v‖ ≤ 1 makes c + μ v − Mᵀy − z vanish."""
         zero = np.zeros_like(self.w)
         self.value = mu
-        y = self.prices(zero, active, np.full_like(zero, mu)) if multipliers is None else self.signed(multipliers)
+        y = self.prices(zero, np.full_like(zero, mu)) if multipliers is None else self.signed(multipliers)
         found = self.residuals(zero, y)
         r = self.c - self.matrix.T @ y
         left = np.where(((r > 0) & (self.lower == 0)) | ((r < 0) & (self.upper == 0)), 0.0, r)

@@ -111,9 +111,7 @@ def _check_refusals(solver: Solver, y: Tensor) -> None:
     """Costs that are no costs are errors that say so."""
     broken = y.clone()
     broken[1, 0] = torch.nan
-    message = refusal(ShapeError, solver.solve, broken)
-    assert message is not None, "NaN among the costs is no error"
-    assert "instance 1" in message, f"the error for NaN does not name the instance: {message}"
+    check_refused(ShapeError, "NaN among the costs", "instance 1", solver.solve, broken)
     wrong: dict[str, Any] = {
         "an infinite cost": torch.where(broken.isnan(), torch.inf, y),
         "one cost too many": torch.cat([y, y[:, :1]], 1),
@@ -135,9 +133,8 @@ def _check_instances(solver: Solver, program: Program, y: Tensor, tolerance: flo
     """An instance's own d counts; shapes are checked."""
     d = torch.tensor(program.d) + torch.linspace(0.5, 1, program.n, dtype=torch.float64)
     moved = solver.solve(y, Instance(d=d.expand(len(y), -1)))
-    value = (program.objective.vector(y) - torch.tensor(program.d) + d) * moved.decision
-    curved = torch.tensor(0.0 if program.Q is None else program.Q.value(moved.decision.numpy()))
-    close(moved.objective, value.sum(-1) + curved, tolerance, "an instance's own d is not in the objective")
+    value = program.objective(y, moved.decision) + ((d - torch.tensor(program.d)) * moved.decision).sum(-1)
+    close(moved.objective, value, tolerance, "an instance's own d is not in the objective")
     wrong = Instance(d=d.expand(len(y) + 1, -1))
     assert refusal(ShapeError, solver.solve, y, wrong), "an instance of another batch shape is no error"
 
@@ -150,8 +147,8 @@ def _check_sides(solver: Solver, program: Program, y: Tensor, answer: Solution, 
             sides[name][1:] = values[name][1:]  # the first instance keeps the program's
         try:
             found = solver.solve(y, Instance(**sides))
-        except (ProgramError, ShapeError):
-            continue  # refused, which is honest
+        except (ProgramError, ShapeError):  # refused, which is honest
+            continue
         what = " and ".join(names)
         for i in range(len(y)):
             status, wanted = Status(int(found.status[i])), _optimum(program, y[i], {n: sides[n][i] for n in names})
@@ -286,9 +283,7 @@ def _check_known(make_solver: Callable[[Program], Solver], case: Known, toleranc
         close(answer.objective, wanted, tolerance, f"{case.name}: the optimum")
     else:
         assert bool(answer.decision.isnan().all()), f"{case.name}: a decision where there is none"
-        message = refusal(SolverError, answer.check)
-        assert message is not None, f"{case.name}: check() finds nothing wrong"
-        assert case.status.name in message, f"{case.name}: check() says {message}"
+        check_refused(SolverError, f"{case.name}: check() of it", case.status.name, answer.check)
 
 
 def _check_mixed_batch(make_solver: Callable[[Program], Solver]) -> None:
@@ -302,17 +297,31 @@ def _check_mixed_batch(make_solver: Callable[[Program], Solver]) -> None:
     wanted = [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
     assert answer.status.tolist() == wanted, f"a batch with an infeasible instance: statuses {answer.counts()}"
     assert answer.decision[[0, 2]].tolist() == [[1.0, 0.0], [1.0, 1.0]], "an infeasible instance changes its neighbours"
-    message = refusal(SolverError, answer.check)
-    assert message is not None and "instance 1" in message, f"check() does not name the infeasible instance: {message}"  # noqa: PT018
+    check_refused(SolverError, "check() of an infeasible instance", "instance 1", answer.check)
 
 
 def refusal(kind: type[Exception], function: Callable[..., Any], *arguments: Any) -> str | None:
-    """The message of the error that `function` raises, `None` where it raises none; another kind of error passes through."""
+    """The message of the error that `function` raises, `None` without one; another kind of error passes through."""
     try:
         function(*arguments)
     except kind as error:
         return str(error)
     return None
+
+
+def check_refused(kind: type[Exception], what: str, named: str, function: Callable[..., Any], *arguments: Any) -> None:
+    """`function` raises this kind of error, whose message names what is wrong."""
+    message = refusal(kind, function, *arguments)
+    assert message is not None, f"{what} is taken, and no error"
+    assert named in message, f"{what} is refused without naming {named}: {message}"
+
+
+def slope_of(value: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of Σ weight · value in y; zero where the value does not depend on y."""
+    if not value.requires_grad:
+        return torch.zeros_like(y)
+    (slope,) = torch.autograd.grad(value, y, weight, allow_unused=True)
+    return torch.zeros_like(y) if slope is None else slope
 
 
 def close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:
@@ -328,9 +337,10 @@ def copies(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def check_fields(solution: Solution, batch: torch.Size, n: int) -> None:
-    """The fields of an answer have their shapes and dtypes."""
-    assert solution.decision.shape == (*batch, n), f"shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
+    shape, wanted = tuple(solution.decision.shape), (*batch, n)
+    assert shape == wanted, f"decisions have shape {shape}, wanted {wanted}"
     for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
         value = getattr(solution, name)
-        found, wanted = (value.dtype, value.shape), (dtype, batch)
-        assert found == wanted, f"{name} is {found}, wanted {wanted}"
+        assert (value.dtype, value.shape) == (dtype, batch), (
+            f"{name} is {value.dtype} {value.shape}, wanted {dtype} {batch}"
+        )

@@ -72,13 +72,9 @@ def test_scaled_is_the_same_with_costs_that_were_divided(problem: str, method: s
 
 
 @pytest.mark.parametrize("problem", ["SP-3", "KP-10", "CFL-6x2"])
-def test_our_layer_stands_for_cvxpylayers(problem: str, cache: Path) -> None:
+def test_our_layers_stand_for_cvxpylayers_and_for_the_dense_matrices_of_the_authors(problem: str, cache: Path) -> None:
     ours, theirs = (run(tiny(problem, f"SCE^CVX{suffix}"), cache) for suffix in ("", " cvxpylayers"))
     np.testing.assert_allclose(ours.history["loss"], theirs.history["loss"], rtol=2e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("problem", ["SP-3", "KP-10", "CFL-6x2"])
-def test_our_kernel_stands_for_the_dense_matrices_of_the_authors(problem: str, cache: Path) -> None:
     ours, theirs = (run(tiny(problem, f"SCE^DYS{suffix}"), cache) for suffix in ("", " dense"))
     assert (ours.training_solver, theirs.training_solver) == ("SparseAsPublished", "AsPublished")
     np.testing.assert_allclose(ours.history["loss"], theirs.history["loss"], rtol=1e-3)
@@ -111,16 +107,13 @@ def test_losses_of_the_authors_see_the_assignment_part_only() -> None:
 
 def test_labels_are_those_of_the_authors() -> None:
     task, made = prepared("KP-10", "SCE^DYS")
-    assert made.train.decisions is not None
-    assert task.train.decisions is not None
-    assert bool((made.train.decisions - made.train.decisions.round()).abs().max() > 0.01)  # of the relaxation
+    relaxed = made.train.batch().require("decisions")
+    assert bool((relaxed - relaxed.round()).abs().max() > 0.01)
     _, made = prepared("KP-10", "SPO+^relax")
-    assert made.train.decisions is not None
-    assert torch.equal(made.train.decisions, task.train.decisions)  # integer labels, relaxed solver
-    task, made = prepared("CFL-6x2", "SCE^CVX")
-    assert made.train.decisions is not None
-    assert made.train.costs is not None
-    torch.testing.assert_close(made.train.decisions, made.loss.layer(made.train.costs))
+    assert torch.equal(made.train.batch().require("decisions"), task.train.batch().require("decisions"))  # exact labels
+    _, made = prepared("CFL-6x2", "SCE^CVX")
+    batch = made.train.batch()
+    torch.testing.assert_close(batch.require("decisions"), made.loss.layer(batch.require("costs")))
 
 
 def test_labels_that_do_not_exist() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,9 +155,9 @@ class AsPublished(_Published):
         matrix = torch.tensor(rows.toarray(), dtype=self.dtype)
         U, values, V = torch.linalg.svd(matrix, full_matrices=False)
         kept = values > SMALLEST_SINGULAR_VALUE
-        parts = {"matrix": matrix.T, "U": U[:, kept].contiguous(), "inverse_values": 1 / values[kept]}
-        for key, value in {**parts, "V": V[kept].contiguous()}.items():
-            self.register_buffer(key, value, persistent=False)
+        U, V = U[:, kept].contiguous(), V[kept].contiguous()
+        for name, value in {"matrix": matrix.T, "U": U, "inverse_values": 1 / values[kept], "V": V}.items():
+            self.register_buffer(name, value, persistent=False)
 
     def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
         step, z = self._iteration(costs, sides), self.draw(len(costs)).to(costs)
@@ -200,12 +200,15 @@ class SparseAsPublished(_Published):
         return SplittingRows(self.extended)
 
     def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
-        from dflearn.studies.paper.iteration import PublishedRun
+        from dflearn.studies.paper.iteration import run
 
-        record, start = costs.requires_grad and torch.is_grad_enabled(), self.draw(len(costs))
-        run = PublishedRun(self.rows, self.tau, self.rho, self.steps(), costs, start, sides, self.dtype, record)
-        w = torch.from_numpy(run.w).to(costs)
-        return with_gradient(costs, w, lambda gradient, _: run.backward(gradient), NO_SECOND_DERIVATIVES)
+        record, start, steps = (
+            costs.requires_grad and torch.is_grad_enabled(),
+            self.draw(len(costs)),
+            np.array(self.steps()),
+        )
+        w, backward = run(self.rows, self.tau, self.rho, steps, costs, start, sides, self.dtype, record)
+        return with_gradient(costs, torch.from_numpy(w).to(costs), lambda g, _: backward(g), NO_SECOND_DERIVATIVES)
 
 
 class DenseJacobianFree(AsPublished):
@@ -264,7 +267,7 @@ class CaVEAsPublished(Loss):
         self.program, self.clarabel = program, clarabel
         self.settings = clarabel.DefaultSettings()
         self.settings.verbose, self.settings.max_iter, self.settings.max_threads = False, int(iterations), 1
-        self._problems: dict[bytes, tuple[sp.csr_matrix, sp.csc_matrix, sp.csc_matrix]] = {}
+        self._problem_at = lru_cache(KEPT)(self._problem)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         v = -self.program.objective.vector(predicted)
@@ -276,7 +279,7 @@ class CaVEAsPublished(Loss):
 
     def project(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
         """Clarabel's point after its last step: near the projection of v `(n,)` onto the cone at w `(n,)`."""
-        normals, quadratic, matrix = self._problem(w)
+        normals, quadratic, matrix = self._problem_at(w.tobytes())
         rows, n = normals.shape
         cones: list[Any] = [self.clarabel.ZeroConeT(n), self.clarabel.NonnegativeConeT(rows)]
         side = np.concatenate([v, np.zeros(rows)])
@@ -290,17 +293,10 @@ class CaVEAsPublished(Loss):
         low, high = np.flatnonzero(w <= TIGHT), np.flatnonzero(w >= 1 - TIGHT)
         return sp.csr_matrix(sp.vstack([program.G[tight], program.A, -program.A, -unit[low], unit[high]]))
 
-    def _problem(self, w: np.ndarray) -> tuple[sp.csr_matrix, sp.csc_matrix, sp.csc_matrix]:
+    def _problem(self, decision: bytes) -> tuple[sp.csr_matrix, sp.csc_matrix, sp.csc_matrix]:
         """N, and the problem over (λ, r) in Clarabel's form:  min ‖r‖²   s.t.   Nᵀλ + r = v,   λ ≥ 0."""
-        key = w.tobytes()
-        found = self._problems.get(key)
-        if found is None:
-            normals = self.normals(w)
-            rows, n = normals.shape
-            quadratic = sp.block_diag([sp.csc_matrix((rows, rows)), 2 * sp.eye(n)], format="csc")
-            fit = sp.hstack([normals.T, sp.eye(n)])
-            signs = sp.hstack([-sp.eye(rows), sp.csc_matrix((rows, n))])
-            while len(self._problems) >= KEPT:
-                self._problems.pop(next(iter(tuple(self._problems))), None)  # a copy: other threads write there too
-            self._problems[key] = found = (normals, quadratic, sp.vstack([fit, signs], format="csc"))
-        return found
+        normals = self.normals(np.frombuffer(decision))
+        rows, n = normals.shape
+        quadratic = sp.block_diag([sp.csc_matrix((rows, rows)), 2 * sp.eye(n)], format="csc")
+        matrix = sp.block_array([[normals.T, sp.eye(n)], [-sp.eye(rows), None]], format="csc")
+        return normals, quadratic, matrix

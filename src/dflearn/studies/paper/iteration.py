@@ -10,7 +10,7 @@ iteration.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -111,38 +111,33 @@ def adjoint(
     store(charge.lane, index, used, out)
 
 
-class PublishedRun:
-    """One batch, forward and backward, with the tiles and the work space of `DavisYin`. Arrays are `(count, ·)` in the layer's dtype."""
+def run(
+    rows: SplittingRows, tau: float, rho: float, steps: np.ndarray, costs: Tensor, start: Tensor, sides: Sides,
+    precision: torch.dtype, record: bool,
+) -> tuple[np.ndarray, Callable[[Tensor], Tensor]]:  # fmt: skip
+    """w `(count, n)` of one batch, and its backward, gradient → (dw/dc)ᵀ gradient, with the tiles and the work space of `DavisYin`."""
+    kernels = Compiled.of(rows, precision, torch.device("cpu"))
+    c, begin = (as_rows(part, len(start), kernels.numbers) for part in (costs, start))
+    right, w = rows.numbers(sides, kernels.numbers).right, np.empty_like(c)
+    solved: list[tuple[Tile, np.ndarray]] = []
 
-    def __init__(
-        self, rows: SplittingRows, tau: float, rho: float, steps: Sequence[float], costs: Tensor, start: Tensor, sides: Sides,
-        precision: torch.dtype, record: bool,
-    ) -> None:  # fmt: skip
-        self.kernels = Compiled.of(rows, precision, torch.device("cpu"))
-        dtype, self.steps, self.tau, self.rho = self.kernels.numbers, np.array(steps), tau, rho
-        c, begin = (as_rows(part, len(start), dtype) for part in (costs, start))
-        right = rows.numbers(sides, dtype).right
-        self.negative: list[tuple[Tile, np.ndarray]] = []
-        self.w = np.empty_like(c)
+    def solve(tile: Tile) -> None:
+        index, used = tile
+        negative = np.empty((len(steps) if record else 0, begin.shape[1]), f"u{len(index) // 8}")
+        constants = steps, tau, rho, index, used, kernels.space(len(index))
+        iterate(kernels.system, c, begin, right, *constants, negative, w)
+        solved.append((tile, negative))
 
-        def solve(tile: Tile) -> None:
-            index, used = tile
-            negative = np.empty((len(steps) if record else 0, begin.shape[1]), f"u{len(index) // 8}")
-            constants = self.steps, tau, rho, index, used, self.kernels.space(len(index))
-            iterate(self.kernels.system, c, begin, right, *constants, negative, self.w)
-            self.negative.append((tile, negative))
-
-        run_tiles(solve, self.kernels.tiles(len(c)))
-
-    def backward(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        g = as_rows(gradient, len(self.w), self.w.dtype)
+    def backward(gradient: Tensor) -> Tensor:
+        g = as_rows(gradient, len(w), w.dtype)
         out = np.empty_like(g)
 
-        def run(part: tuple[Tile, np.ndarray]) -> None:
+        def transpose(part: tuple[Tile, np.ndarray]) -> None:
             (index, used), negative = part
-            space = self.kernels.space(len(index))
-            adjoint(self.kernels.system, self.steps, self.tau, self.rho, negative, g, index, used, space, out)
+            adjoint(kernels.system, steps, tau, rho, negative, g, index, used, kernels.space(len(index)), out)
 
-        run_tiles(run, self.negative)
+        run_tiles(transpose, solved)
         return in_shape(out, gradient.shape[:-1]).to(gradient)
+
+    run_tiles(solve, kernels.tiles(len(c)))
+    return w, backward

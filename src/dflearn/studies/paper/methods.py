@@ -53,7 +53,7 @@ CVX_TAU = {
     "KP-100": (1.0, 0.01), "KP-200": (1.0, 0.1), "KP-400": (1.0, 0.1), "KP-500": (1.0, 0.1),
     "CFL-50": (1.0, 0.1), "CFL-100": (10.0, 10.0), "CFL-200": (1.0, 1.0), "CFL-250": (1.0, 1.0),
 }  # fmt: skip
-CVX_TAU_SQDE = {"KP-400": 0.1}  # the one place where SqDE has a value of its own
+CVX_TAU_OTHER = {("KP-400", "SqDE"): 0.1}  # the one place where SqDE has a value of its own
 
 
 def dys_printed(problem: str) -> dict[str, Plain]:
@@ -66,11 +66,8 @@ def dys_in_code(problem: str, loss: str) -> dict[str, Plain]:
 
 
 def cvx_tau(problem: str, loss: str) -> float:
-    """τ of the CVX rows."""
-    if loss == "SqDE" and problem in CVX_TAU_SQDE:
-        return CVX_TAU_SQDE[problem]
     others, spo = CVX_TAU.get(problem, (1.0, 1.0))
-    return spo if loss == "SPO+" else others
+    return CVX_TAU_OTHER.get((problem, loss), spo if loss == "SPO+" else others)
 
 
 def dys_parameters(loss: str, printed: bool, problem: str) -> dict[str, Plain]:
@@ -132,7 +129,6 @@ def as_published(loss: str, make: Callable[..., Layer], context: RunContext) -> 
 
 
 def _as_printed(loss: str, context: RunContext) -> Prepared:
-    """DYS-Net as in the text."""
     own = context.parameters
     mu, step = context.cost("tau"), own["alpha"] / context.unit
     layer = DavisYin(context.problem.program, mu, step, own["iterations"], gradient=own["gradient"])

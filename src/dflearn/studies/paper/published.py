@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from dflearn.errors import OptionError
 from dflearn.problems import PROBLEMS
@@ -16,25 +16,23 @@ from dflearn.studies.methods import method_named
 from dflearn.studies.paper.methods import SCALED, dys_in_code, dys_printed
 
 
-@dataclass(frozen=True)
-class PublishedRow:
+class PublishedRow(NamedTuple):
     """The regret in the published style, rounded to two digits, and seconds per epoch on an i7-13800H."""
 
-    problem: str
-    method: str
     regret: float
     seconds: float
 
 
 @cache
 def published_rows() -> dict[tuple[str, str], PublishedRow]:
-    """Every row of the paper's tables by problem and method."""
+    """Problem and method → row."""
     text = (files("dflearn.studies.paper") / "published_results.csv").read_text()
-    found = []
-    for row in csv.DictReader(text.splitlines()):
-        numbers = float(row["normalized_regret_as_published"]), float(row["seconds_per_epoch_i7_13800H"])
-        found.append(PublishedRow(f"{row['problem']}-{row['size']}", row["method"], *numbers))
-    return {(row.problem, row.method): row for row in found}
+    return {
+        (f"{row['problem']}-{row['size']}", row["method"]): PublishedRow(
+            float(row["normalized_regret_as_published"]), float(row["seconds_per_epoch_i7_13800H"])
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
 
 
 # Rough guesses where nothing was measured: seconds of an exact solve of one instance by the problem's own solver.

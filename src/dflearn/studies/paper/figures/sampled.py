@@ -146,10 +146,9 @@ SHOWN_LEVEL, DOTS = 0.05, 150
 KINDS = ("uniform", "excess")  # the two inequalities
 
 
-def population_losses(population: int = POPULATION, seed: int = 1) -> np.ndarray:
+def population_losses(population: int = POPULATION) -> np.ndarray:
     """SCE of each map at each point of the population, `(MAPS, population)`."""
-    rng = np.random.RandomState(seed)
-    problem = Selection(items=CHOICES, k=1, seed=seed)
+    rng, exact = np.random.RandomState(1), Exact(Selection(items=CHOICES, k=1, seed=1).solver())
 
     def contraction(near: np.ndarray | None = None) -> np.ndarray:
         matrix = rng.randn(CHOICES, FEATURES) if near is None else near + 0.5 * rng.randn(CHOICES, FEATURES)
@@ -160,7 +159,6 @@ def population_losses(population: int = POPULATION, seed: int = 1) -> np.ndarray
     maps = np.stack([contraction(truth if k % 2 else None) for k in range(MAPS)])
     x = _into_ball(rng.randn(population, FEATURES))
     y = torch.as_tensor(_into_ball(x @ truth.T + 0.2 * rng.randn(population, CHOICES)))
-    exact = Exact(problem.solver())
     loss, batch = SCE(exact), Batch(torch.as_tensor(x), y, exact(y))
     return np.stack([loss(torch.as_tensor(x @ one.T), batch).numpy() for one in maps])
 

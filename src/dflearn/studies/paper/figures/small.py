@@ -35,8 +35,8 @@ def on(program: Program, mu: float, y: Tensor) -> tuple[dict[str, Loss], Batch]:
     return dict(zip(LOSSES, made, strict=True)), Batch(y, y, exact(y))
 
 
-def losses(predictions: np.ndarray, true: float = TRUE, mu: float = STRENGTH) -> dict[str, np.ndarray]:
-    made, batch = on(Program(n=1, upper=1), mu, torch.full((len(predictions), 1), true, dtype=torch.float64))
+def losses(predictions: np.ndarray, true: float = TRUE) -> dict[str, np.ndarray]:
+    made, batch = on(Program(n=1, upper=1), STRENGTH, torch.full((len(predictions), 1), true, dtype=torch.float64))
     predicted = torch.as_tensor(predictions)[:, None]
     return {name: loss(predicted, batch).numpy() for name, loss in made.items()}
 
@@ -100,14 +100,14 @@ def trajectories(steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:
     made, batch = on(one_of_two(), WEAK, torch.tensor([VALUES], dtype=torch.float64))
     paths = {}
     for name in NAMES:
-        at = torch.tensor([START], dtype=torch.float64, requires_grad=True)
-        predictions, regrets = [], []
-        for _ in range(steps + 1):
-            predictions.append(at.detach().numpy()[0].copy())
-            regrets.append(float(made["regret"](at.detach(), batch)))
-            (gradient,) = torch.autograd.grad(made[name](at, batch).sum(), at)
-            at = (at - STEP * gradient).detach().requires_grad_()
-        paths[name] = {"predictions": np.array(predictions), "regrets": np.array(regrets)}
+        at = [torch.tensor([START], dtype=torch.float64)]
+        for _ in range(steps):
+            leaf = at[-1].clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(made[name](leaf, batch).sum(), leaf)
+            at.append(at[-1] - STEP * gradient)
+        predictions = torch.cat(at)
+        regrets = [float(made["regret"](one, batch)) for one in at]
+        paths[name] = {"predictions": predictions.numpy(), "regrets": np.array(regrets)}
     return paths
 
 
