@@ -50,10 +50,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 def no_room(path: str | os.PathLike[str], reason: object) -> StorageError:
     """The error to raise where the disk is full, or broken."""
-    return StorageError(
-        f"{path} could not be written: {reason}. What was there before is still there, whole: free some space, or name "
-        "a file on another disk"
-    )
+    remedy = "free some space, or name a file on another disk"
+    return StorageError(f"{path} could not be written: {reason}. What was there before is still there, whole: {remedy}")
 
 
 @contextmanager
@@ -67,8 +65,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     check_target(path)
-    # A name that nobody can guess, and a file that is made anew: no link that stands there is followed. `tempfile.mkstemp` does
-    # the same, but its files are readable by their owner alone.
+    # As `tempfile.mkstemp`, whose files are readable by their owner alone: no link is followed.
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))

@@ -66,13 +66,14 @@ class Batch:
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
         """As of `Tensor.to`; ids and start stay as they are, and weights keep their precision."""
-        moved = {
-            f.name: value.to(*args, **kwargs)
-            for f in fields(self)
-            if (value := getattr(self, f.name)) is not None and f.name not in ("ids", "start", "weights")
-        }
-        weights = None if self.weights is None else self.weights.to(moved["features"].device)
-        return replace(self, **moved, weights=weights)
+        return replace(self, **_moved(vars(self), args, kwargs))
+
+
+def _moved(held: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The parts that are held, as of `Tensor.to`; ids and start stay as they are, and weights keep their precision."""
+    kept, there = ("ids", "start", "weights"), {name: value for name, value in held.items() if value is not None}
+    moved = {name: value if name in kept else value.to(*args, **kwargs) for name, value in there.items()}
+    return moved | ({"weights": moved["weights"].to(moved["features"].device)} if "weights" in moved else {})
 
 
 class Together(list[Batch]):
@@ -98,12 +99,12 @@ def collate(batches: Batch | Sequence[Batch], **_: Any) -> Batch:
             return None
         if any(value is None for value in held):
             raise DataError("some of the instances to collate hold a field that others lack")
-        if isinstance(held[0], Instance):
-            names = [f.name for f in fields(Instance)]
-            return Instance(**{name: stack(getattr(value, name) for value in held) for name in names})
-        return torch.stack(held)
+        return whole(Instance, held) if isinstance(held[0], Instance) else torch.stack(held)
 
-    return Batch(**{f.name: stack(getattr(batch, f.name) for batch in batches) for f in fields(Batch)})
+    def whole(kind: Any, parts: Sequence[Any]) -> Any:
+        return kind(**{f.name: stack(getattr(part, f.name) for part in parts) for f in fields(kind)})
+
+    return whole(Batch, batches)
 
 
 class Split(NamedTuple):
@@ -164,15 +165,14 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
         for name, value in self._tensors().items():
-            if name == "ids":
-                _check_column(name, value, torch.int64)
-            elif name == "weights":
-                _check_column(name, value, torch.float64)
-                _check_weights(value)
+            if name in ("ids", "weights"):
+                _check_column(name, value, torch.int64 if name == "ids" else torch.float64)
             elif name != "features":
                 _check_numbers(name, value)
             if value.shape[0] != count:
                 raise DataError(f"{name} has {value.shape[0]} rows where the features have {count}")
+        if weights is not None:
+            _check_weights(weights)
 
     def __len__(self) -> int:
         return self.features.shape[0]
@@ -265,20 +265,15 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
         """As of `Tensor.to`; ids stay as they are, and weights keep their precision."""
-        kept = ("ids", "weights")
-        moved = {n: v if n in kept else v.to(*args, **kwargs) for n, v in self._tensors().items()}
-        if self.weights is not None:
-            moved["weights"] = self.weights.to(moved["features"].device)
-        return self._of(moved, self.origin)
+        return self._of(_moved(self._tensors(), args, kwargs), self.origin)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file (numpy's format, nothing pickled). It appears whole or not at all."""
-        arrays = {name: value.detach().cpu() for name, value in self._tensors().items()}
-        for name, value in arrays.items():
+        content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "origin": json.dumps(self.origin)}
+        for name, value in self._tensors().items():
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
-        marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
-        content: dict[str, Any] = marker | {name: value.numpy() for name, value in arrays.items()}
+            content[name] = value.detach().cpu().numpy()
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **content)
 
@@ -322,10 +317,8 @@ def _check_numbers(name: str, value: Any) -> None:
     bad = value.isnan() if name in ("instance.lower", "instance.upper") else ~value.isfinite()
     if bool(bad.any()):
         rows = bad.flatten(1).any(1).nonzero()
-        raise DataError(
-            f"{name} holds a NaN or an infinity in row {int(rows[0])} ({len(rows)} such rows): "
-            "drop these instances or fill in what is missing"
-        )
+        where = f"{name} holds a NaN or an infinity in row {int(rows[0])} ({len(rows)} such rows)"
+        raise DataError(f"{where}: drop these instances or fill in what is missing")
 
 
 def _check_column(name: str, value: Any, kind: torch.dtype) -> None:

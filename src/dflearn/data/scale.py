@@ -44,8 +44,7 @@ class Scale:
         sizes = (_mean(row, data.weights) for row in rows)
         return cls(*(size if 0 < size < torch.inf else 1.0 for size in map(float, sizes)))
 
-    # From a third of these to three times these, the regret on SP-5, KP-100 and CFL-50 differs little; a tenth and ten
-    # times are worse (benchmarks/studies/default_smoothing.py, last in commit 2df5e2c).
+    # From a third to three times these, the regret on SP-5, KP-100 and CFL-50 differs little; a tenth and ten times are worse.
 
     @property
     def mu(self) -> float:

@@ -101,8 +101,8 @@ def rolling_origins(
         raise OptionError(f"folds is at least 1, got {folds}")
     tested = _size("test", test, count)
     if not 2 * folds <= tested < count:
-        why = "each needs 2, and the first some to train on"
-        raise OptionError(f"test={test} of {count} rows is {tested} for {folds} folds: {why}")
+        rows = f"test={test} of {count} rows is {tested} for {folds} folds"
+        raise OptionError(f"{rows}: each needs 2, and the first some to train on")
     borders = _borders(None if groups is None else _labels(groups, count), count)
     ends = [count - tested + round(tested * fold / folds) for fold in range(folds)]
     starts = [_nearest(borders, end, "test", test) for end in ends] + [count]
@@ -130,10 +130,8 @@ def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple
     for name, size in sizes.items():
         taken.append(math.ceil(size * count) if isinstance(size, float) else size)
         if not 0 < taken[-1] < count or (isinstance(size, float) and size >= 1):
-            raise OptionError(
-                f"{name}={size} asks for {taken[-1]} of {count} instances; it must leave both parts some: "
-                "pass a smaller number of instances, or a share between 0 and 1"
-            )
+            remedy = "it must leave both parts some: pass a smaller number of instances, or a share between 0 and 1"
+            raise OptionError(f"{name}={size} asks for {taken[-1]} of {count} instances; {remedy}")
     if sum(taken) >= count:
         asked = " and ".join(f"{number} for {name}" for name, number in zip(sizes, taken, strict=True))
         raise OptionError(f"{asked} leave none of {count} instances: pass smaller numbers, or smaller shares")

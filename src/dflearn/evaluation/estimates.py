@@ -1,9 +1,8 @@
 """Numbers with intervals: each function estimates one quantity from per-instance values and says how surely.
 
-Regrets are skewed and have heavy tails, and Student's t interval around such a mean ends too low: it covers the truth less
-often than it says. So the quantiles of t = (estimate − truth) / standard error are also taken from resamples of the
-instances, always the same ones (the studentized bootstrap: Hall 1992; Efron and Tibshirani 1993, chapter 12), and each
-limit is the farther of the two. `results/coverage` has what the intervals cover."""
+Regrets are skewed, so that Student's t interval covers their mean too rarely. The quantiles of t are therefore also taken from
+resamples of the instances, always the same ones (the studentized bootstrap: Hall 1992; Efron and Tibshirani 1993, chapter 12),
+and each limit is the farther of the two. `results/coverage` has what the intervals cover."""
 
 from __future__ import annotations
 

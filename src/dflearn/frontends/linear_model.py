@@ -18,7 +18,6 @@ from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 if TYPE_CHECKING:
     from dflearn.program import Instance, Program, Sense
 
-
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
 SEMI_CONTINUOUS = "semi-continuous: write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
 CROSSING = 1e-12  # relative to their size: limits that cross by no more are meant to be equal, 0.3/3 < 0.1
@@ -172,8 +171,7 @@ class LinearModel:
     def program(self, keep_offset: bool = False) -> Program:
         """The program. A model that maximizes gets −S, −d and −Q, so that its costs remain values in its own sense.
 
-        The offset is dropped, which changes no regret, though objective values. `keep_offset` keeps it by one more variable, fixed
-        to 1; where there is no offset, nothing is added.
+        The offset is dropped, which changes no regret. `keep_offset` keeps it, if there is one, by one more variable, fixed to 1.
         """
         from dflearn.program import Program  # loads torch, which reading a file does without
 

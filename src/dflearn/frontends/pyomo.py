@@ -220,9 +220,8 @@ def _check_free_of(expression: Any, predicted: set[int], what: str, component: A
         return
     for parameter in identify_mutable_parameters(expression):
         if id(parameter) in predicted:
-            raise ProgramError(
-                f"{what} {component.name} depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
-            )
+            why = f"depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
+            raise ProgramError(f"{what} {component.name} {why}")
 
 
 def _check_components(model: Any) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL, Certifier
-from dflearn.errors import MissingExtraError, OptionError
+from dflearn.errors import OptionError, optional
 from dflearn.layers.base import Layer, PositiveWeight, one_of, symmetric, with_gradient
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
@@ -70,7 +70,8 @@ class CvxpySmoothed(Layer):
             raise OptionError(
                 f"CvxpySmoothed takes linear objectives, and {program!r} has a quadratic one: use Smoothed"
             )
-        _import()
+        with _quiet():
+            optional("cvxpylayers.torch", "cvxpy", "CvxpySmoothed")
         self.program, self.mu = program.relax(), mu
         self.regularizer = one_of("regularizer", regularizer, "squared", "norm")
         self.solver_args = {
@@ -145,20 +146,14 @@ class CvxpySmoothed(Layer):
         """
         form, lower, upper = self.program.equality_form(), sides.lines("lower"), sides.lines("upper")
         kinds = _kinds(lower[0], upper[0])
-        parts = (
-            sides.lines("b")[:, form.kept],
-            sides.lines("h"),
-            lower[:, kinds[0]],
-            lower[:, kinds[1]],
-            upper[:, kinds[2]],
-        )
+        bounds = (side[:, kind] for side, kind in zip((lower, lower, upper), kinds, strict=True))
+        parts = (sides.lines("b")[:, form.kept], sides.lines("h"), *bounds)
         parameters = [torch.tensor(part).expand(len(c), -1) for part in parts if part.shape[1]]
         with _quiet():
             layer = _written(self.program, self.mu, self.regularizer, *(kind.tobytes() for kind in kinds))
         wanted = c.requires_grad and torch.is_grad_enabled()
-        arguments = self.solver_args
-        if not wanted:  # then diffcp refuses options of backward
-            arguments = {name: value for name, value in arguments.items() if name not in BACKWARD_ONLY}
+        refused = () if wanted else BACKWARD_ONLY  # by diffcp
+        arguments = {name: value for name, value in self.solver_args.items() if name not in refused}
         leaf = c.detach().requires_grad_(wanted)
         with _quiet(), torch.set_grad_enabled(wanted):
             w, *multipliers = layer(leaf, *parameters, solver_args=arguments)
@@ -224,11 +219,3 @@ def _quiet() -> Iterator[None]:
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _import() -> None:
-    try:
-        with _quiet():
-            import cvxpylayers.torch  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError('CvxpySmoothed needs cvxpylayers: pip install "dflearn[cvxpy]"') from error

@@ -145,7 +145,6 @@ class DavisYin(WithoutCaches, Layer):
 
     @cached_property
     def quadratic(self) -> QuadraticRows:
-        """The same for quadratic objectives."""
         return QuadraticRows(self.program)
 
     def regularization(self, w: Tensor) -> Tensor:

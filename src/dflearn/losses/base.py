@@ -215,6 +215,14 @@ class Combined(Loss):
         return LossOutput(value, replace(shown, seconds=sum(solution.seconds for solution in solutions)))
 
 
+def one_each(value: Any, shape: tuple[int, ...], what: str, who: str = "it", remedy: str = "") -> Tensor:
+    """What a user's function returned, one value for each; an error where it has another shape."""
+    if isinstance(value, Tensor) and value.shape == shape:
+        return value
+    got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    raise ShapeError(f"{what}, shape {tuple(shape)}; {who} returned {got}{remedy}")
+
+
 class FunctionLoss(Loss):
     """function(ŷ, batch), for what is written in a line: `fit(model, lambda y, batch: (y - batch.costs).abs().mean(-1), data)`.
 
@@ -228,7 +236,6 @@ class FunctionLoss(Loss):
     """
 
     needs: tuple[Field, ...] = ()
-
     by_layer = True
 
     def __init__(self, function: Callable[[Tensor, Batch], Tensor]) -> None:
@@ -239,14 +246,9 @@ class FunctionLoss(Loss):
         return getattr(self.function, "__qualname__", repr(self.function))
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
-        value = self.function(predicted, batch)
-        if not isinstance(value, Tensor) or value.shape != predicted.shape[:-1]:
-            got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            raise ShapeError(
-                f"a loss has one value per instance, shape {tuple(predicted.shape[:-1])}; {self.extra_repr()} returned {got}: "
-                "take means over the costs, .mean(-1), and leave the mean over instances to training"
-            )
-        return LossOutput(value)
+        value, who = self.function(predicted, batch), self.extra_repr()
+        remedy = ": take means over the costs, .mean(-1), and leave the mean over instances to training"
+        return LossOutput(one_each(value, predicted.shape[:-1], "a loss has one value per instance", who, remedy))
 
 
 # -- gradients that are known without going through the layer ---------------------------------------------------------

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import OptionError, ShapeError, SolverError
+from dflearn.errors import OptionError, SolverError
 from dflearn.layers.base import Layer, one_of, raised, weight
 from dflearn.layers.perturbed import repeated
 from dflearn.layers.smoothed import Smoothed
-from dflearn.losses.base import Field, Loss, LossOutput, slope_of_optimum, with_slope
+from dflearn.losses.base import Field, Loss, LossOutput, one_each, slope_of_optimum, with_slope
 from dflearn.program import Instance, Program
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Status
@@ -141,10 +141,7 @@ class TaskLoss(Loss):
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
         decision = solution.decision if self.judge is None else solution.decision[..., : self.judge.n]
         if self.cost is not None:
-            value = self.cost(decision, batch)
-            if not isinstance(value, Tensor) or value.shape != decision.shape[:-1]:
-                got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
-                raise ShapeError(f"a cost has one value per instance, shape {tuple(decision.shape[:-1])}; got {got}")
+            value = one_each(self.cost(decision, batch), decision.shape[:-1], "a cost has one value per instance")
             return LossOutput(value, solution)
         costs = batch.require("costs")
         if self._recourse is None:
@@ -178,18 +175,16 @@ class _Priced:
         if filled is not None:  # slack alone, in closed form
             if not filled.feasible.all():
                 raise self._infinite(int(np.argmin(filled.feasible)))
-            v = filled.decision
-            steep = c + self.second.bend(v, q) - (self.matrix.T @ filled.prices.T).T
-            return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), np.where(self.second.mask, 0.0, steep)
+            v, bent = filled.decision, self.second.bend(filled.decision, q)
+            steep = c + bent - (self.matrix.T @ filled.prices.T).T
+            return (c * v).sum(1) + 0.5 * (v * bent).sum(1), np.where(self.second.mask, 0.0, steep)
         found = self.second.solve(c, w, self.program.sides(truth, count), q)
         if (found.status != int(Status.OPTIMAL)).any():
             i = int(np.argmax(found.status != int(Status.OPTIMAL)))
             if found.status[i] == int(Status.INFEASIBLE):
                 raise self._infinite(i)
-            raise SolverError(
-                f"instance {i}: no prices of its recourse were found, for numerical reasons, or because its cost falls without "
-                "end; check the scales and bounds"
-            )
+            why = "for numerical reasons, or because its cost falls without end; check the scales and bounds"
+            raise SolverError(f"instance {i}: no prices of its recourse were found, {why}")
         v = found.decision
         return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), found.slope
 
@@ -263,8 +258,7 @@ class ScoreFunction(Loss):
         """`(*batch, samples)`; an error where it is infinite."""
         if self.cost is not None:
             value = self.cost(decision, Batch(batch.features, costs, None, instance))
-            if not isinstance(value, Tensor) or value.shape != decision.shape[:-1]:
-                raise ShapeError(f"a cost has one value per decision, shape {tuple(decision.shape[:-1])}")
+            value = one_each(value, decision.shape[:-1], "a cost has one value per decision")
         elif self._recourse is not None:
             value = self._recourse.settle(costs, decision, instance).cost
         else:

@@ -53,7 +53,6 @@ class Quantile(Loss):
 
     layer: None
     needs: tuple[Field, ...] = ("costs",)
-
     level: Tensor
 
     def __init__(self, level: Any = 0.5) -> None:
@@ -143,7 +142,6 @@ class LODL(Loss):
     """
 
     needs: tuple[Field, ...] = ("costs",)
-
     ids: Tensor
     weights: Tensor
 
@@ -201,12 +199,8 @@ class LODL(Loss):
         rng, objective, found = generator_of(generator), solver.objective, np.zeros(tuple(y.shape))
         best = solver.solve(y, data.instance).check().decision
         errors = sigma * torch.randn(samples, *y.shape, generator=rng, dtype=torch.float64)
-        lost = torch.stack(
-            [
-                objective.regret(y, solver.solve(y + error, data.instance).check().decision, best, data.instance)
-                for error in errors
-            ]
-        )
+        decisions = (solver.solve(y + error, data.instance).check().decision for error in errors)
+        lost = torch.stack([objective.regret(y, w, best, data.instance) for w in decisions])
         for i in range(len(y)):
             found[i] = nnls(errors[:, i].square().numpy(), lost[:, i].clamp(min=0).numpy())[0]
         if found.size and not found.any():
@@ -225,14 +219,12 @@ class LODL(Loss):
         place = torch.searchsorted(self.ids, ids).clamp(max=max(len(self.ids) - 1, 0))
         known = self.ids[place] == ids if len(self.ids) else torch.zeros_like(ids, dtype=torch.bool)
         if not bool(known.all()):
+            remedy = "learn them on the data that it trains on, LODL.learn(data, solver, sigma)"
             missing = int(ids[~known].reshape(-1)[0])
-            raise DataError(
-                f"LODL has learned no weights for the instance with id {missing}: learn them on the data that it trains on, "
-                "LODL.learn(data, solver, sigma)"
-            )
-        self._check_costs(batch.require("costs"), ids, place)
-        error = predicted - batch.require("costs")
-        return LossOutput((self.weights[place].to(predicted) * error.square()).sum(-1))
+            raise DataError(f"LODL has learned no weights for the instance with id {missing}: {remedy}")
+        costs = batch.require("costs")
+        self._check_costs(costs, ids, place)
+        return LossOutput((self.weights[place].to(predicted) * (predicted - costs).square()).sum(-1))
 
     def _check_costs(self, costs: Tensor, ids: Tensor, place: Tensor) -> None:
         """An error where instances with these ids have other costs than those that the weights were learned at."""

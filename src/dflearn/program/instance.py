@@ -40,11 +40,8 @@ class Instance:
 
     def learned(self) -> dict[str, Tensor]:
         """The fields that a gradient is wanted for, by name."""
-        return (
-            {name: value for name, value in self.present().items() if value.requires_grad}
-            if torch.is_grad_enabled()
-            else {}
-        )
+        wanted = torch.is_grad_enabled()
+        return {name: value for name, value in self.present().items() if wanted and value.requires_grad}
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Instance:
         """The instance with `function` applied to each field that is set."""

@@ -59,9 +59,8 @@ def _places(program: Parts, rows: Any) -> list[tuple[str, int]]:
     """Where the rows stand: ("b" or "h", position), each once."""
     if isinstance(rows, str) and rows == "predicted":
         both = (("b", program.B), ("h", program.H))
-        found = [
-            (side, int(i)) for side, part in both if part is not None for i in np.flatnonzero(np.diff(part.indptr))
-        ]
+        known = [(side, np.flatnonzero(np.diff(part.indptr))) for side, part in both if part is not None]
+        found = [(side, int(i)) for side, rows_of_side in known for i in rows_of_side]
         if not found:
             raise ProgramError("no right-hand side of this program is predicted: name the rows that may be broken")
         return found
@@ -121,9 +120,8 @@ def extensive_form(program: P, weights: Any) -> P:
     place = [np.arange(program.n) for _ in share]
     for k in range(1, count):
         place[k][own] = program.n + (k - 1) * len(own) + np.arange(len(own))
-    spread = [
-        sp.csr_array((np.ones(program.n), (np.arange(program.n), columns)), shape=(program.n, n)) for columns in place
-    ]
+    own_rows, one_each = np.arange(program.n), np.ones(program.n)
+    spread = [sp.csr_array((one_each, (own_rows, columns)), shape=(program.n, n)) for columns in place]
     S = sp.eye_array(program.n, format="csr") if program.S is None else program.S
     Q = program.Q
 
@@ -140,14 +138,11 @@ def extensive_form(program: P, weights: Any) -> P:
     where = np.concatenate([np.arange(program.n), *(own for _ in range(count - 1))])
     if count == 1:
         return program
+    rows: dict[str, Any] = {"A": A, "b": b, "G": G, "h": h, "B": B, "H": H}
+    names = [f"{name} (scenario {k})" for k in range(1, count + 1) for name in program.cost_names or ()]
     return replace(
         program,
-        A=A,
-        b=b,
-        G=G,
-        h=h,
-        B=B,
-        H=H,
+        **rows,
         S=sp.csr_array(sp.hstack([part * (one.T @ S) for part, one in zip(share, spread, strict=True)])),
         d=summed(program.d),
         Q=None if Q is None else Quadratic(factor, diagonal),
@@ -158,18 +153,15 @@ def extensive_form(program: P, weights: Any) -> P:
         n=n,
         name=f"{program.name}, {count} scenarios",
         variable_names=_numbered(program.variable_names, later, count),
-        cost_names=None
-        if program.cost_names is None
-        else tuple(f"{name} (scenario {k})" for k in range(1, count + 1) for name in program.cost_names),
+        cost_names=None if program.cost_names is None else tuple(names),
         constraint_names=_constraints(program, {"b": equal, "h": less}, count),
     )
 
 
 def _shares(weights: Any) -> np.ndarray:
     """Probabilities `(K,)`."""
-    given = (
-        np.ones(weights) if isinstance(weights, int | np.integer) and weights > 0 else np.asarray(weights, np.float64)
-    )
+    several = isinstance(weights, int | np.integer) and weights > 0
+    given = np.ones(weights) if several else np.asarray(weights, np.float64)
     if given.ndim != 1 or not given.size or not (np.isfinite(given) & (given > 0)).all():
         raise OptionError(
             f"weights are positive numbers, one for each scenario, or how many there are; got {weights!r}"

@@ -122,9 +122,11 @@ def _summary(run: Run) -> str:
     parts = [f"epoch {row['epoch']}", f"loss {row['loss']:.4g}"]
     if run.history.monitored is not None:
         parts.append(f"{run.history.monitored.replace('_', ' ')} {row[run.history.monitored]:.4g}")
-    for name in ("predict", "solve", "backward", "validation"):
-        parts.append(f"{name} {row[f'seconds_{name}'] / (row['seconds'] or 1.0):.0%}")
-    return ", ".join(parts)
+    shares = {
+        name: row[f"seconds_{name}"] / (row["seconds"] or 1.0)
+        for name in ("predict", "solve", "backward", "validation")
+    }
+    return ", ".join([*parts, *(f"{name} {share:.0%}" for name, share in shares.items())])
 
 
 @dataclass(frozen=True)
@@ -138,13 +140,11 @@ class Tuning:
         at_edge: the best value is the first or the last of several: a wider grid may hold a better one.
 
     Examples:
-        >>> tuning = dfl.tune(
-        ...     lambda mu: dfl.losses.SCE(dfl.Smoothed(program, mu=mu)), [0.1, 1.0],
-        ...     make_model=lambda seed: dfl.models.Linear(10, 12, seed=seed),
-        ...     train=data[:30], validation=data[30:], problem=problem, epochs=2,
-        ... )
+        >>> make = lambda sigma: dfl.losses.FenchelYoung(dfl.Perturbed(problem.solver(), sigma))
+        >>> halves = {"train": data[:30], "validation": data[30:], "problem": problem}
+        >>> tuning = dfl.tune(make, [0.5, 2.0], make_model=lambda seed: dfl.models.Linear(10, 12), epochs=2, **halves)
         >>> len(tuning.rows), tuning.rows[0]["value"], tuning.at_edge
-        (2, 0.1, True)
+        (2, 0.5, True)
     """
 
     best: Any

@@ -133,10 +133,8 @@ class Validation:
             program = solver.program
             if program is None or bool(program.is_feasible(labels, program.realize(data.costs, data.instance)).all()):
                 return labels
-            self._note = (
-                "the decisions of the validation set are not feasible for the program that judges (they may come from "
-                "its relaxation): its optimal decisions were computed anew"
-            )
+            why = "are not feasible for the program that judges (they may come from its relaxation)"
+            self._note = f"the decisions of the validation set {why}: its optimal decisions were computed anew"
         return solver.solve(data.costs.double(), data.instance).check().decision
 
     def take_note(self) -> str:
