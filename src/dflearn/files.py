@@ -41,9 +41,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         if error.errno in FULL:
             raise no_room(path, error.strerror) from error
-        raise DataError(
-            f"{path} cannot be written, {folder} takes no files ({error.strerror}): name another"
-        ) from error
+        remedy = "name another"
+        raise DataError(f"{path} cannot be written, {folder} takes no files ({error.strerror}): {remedy}") from error
     if shutil.disk_usage(folder).free < LEAST_ROOM:
         raise no_room(path, "less than 16 MB are free there")
 

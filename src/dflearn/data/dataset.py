@@ -362,10 +362,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
     if isinstance(data, Subset):
         kinds = {str(getattr(one, "dtype", type(one).__name__)).removeprefix("torch.") for one in data.indices}
         if kinds == {"bool"}:
-            raise DataError(
-                f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: pass row numbers, "
-                "mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
-            )
+            remedy = "pass row numbers, mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
+            raise DataError(f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: {remedy}")
         return as_dataset(data.dataset, name).subset(list(data.indices))  # type: ignore[arg-type]
     if isinstance(data, TensorDataset) and len(data.tensors) in (2, 3):
         features, costs = data.tensors[:2]
@@ -384,7 +382,5 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
             f"{name} is a {type(data).__name__} of {len(data)}: name its parts, DecisionDataset(features, costs=…{decisions}), "
             "which are floating-point tensors with one row per instance"
         )
-    raise DataError(
-        f"{name} must be a DecisionDataset; got a {type(data).__name__}: make one, "
-        "DecisionDataset(features, costs=…), of floating-point tensors with one row per instance"
-    )
+    remedy = "make one, DecisionDataset(features, costs=…), of floating-point tensors with one row per instance"
+    raise DataError(f"{name} must be a DecisionDataset; got a {type(data).__name__}: {remedy}")

@@ -209,9 +209,8 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
     for parameter in parameters:
         if parameter.value is None and all(parameter is not cost for cost in predicted):
             name = parameter.name()
-            raise ProgramError(
-                f"parameter {name} is neither predicted nor has a value: set {name}.value to a typical one"
-            )
+            remedy = f"set {name}.value to a typical one"
+            raise ProgramError(f"parameter {name} is neither predicted nor has a value: {remedy}")
 
 
 def _stuffed(problem: Any) -> Any:

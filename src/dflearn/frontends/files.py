@@ -108,9 +108,8 @@ def _screen_lp(path: Path) -> None:
         for word in WORD.findall(text) if "inf" in text.lower() else ():
             if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
                 why = "as it does with all names in LP files that begin with inf"
-                raise ProgramError(
-                    f"{place}HiGHS takes {word!r} for infinity, {why}: give it another name, or save the model as MPS"
-                )
+                remedy = "give it another name, or save the model as MPS"
+                raise ProgramError(f"{place}HiGHS takes {word!r} for infinity, {why}: {remedy}")
         if found := TWO_FACTORS.search(text):
             raise ProgramError(f"{place}{found[1]!r} is two factors, of which HiGHS makes a constant: multiply them")
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients
-from dflearn.program.names import RightHandSide, closest, matched
+from dflearn.program.names import Holder, RightHandSide, closest, matched
 from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Rows:
         self._check_possible(row_lower, row_upper)
         first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
         batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
-        own = np.broadcast_to(lower, (*batch, lower.shape[-1]))
         lower, upper = (np.broadcast_to(side, (*batch, side.shape[-1])).copy() for side in (lower, upper))
+        own = lower.copy()
         np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
         np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
         crossed = _barely_crossed(lower, upper)
@@ -102,10 +102,11 @@ class Rows:
         """Where the right-hand side of each named row stands; names that several rows share tell nothing."""
         if self.names is None:
             return None
-        places = {i: RightHandSide("b", place) for place, i in enumerate(self.equal.tolist())}
-        places |= {i: RightHandSide("h", place) for place, i in enumerate(self.above.tolist())}
-        bounds = zip(self.single.tolist(), self.column.tolist(), strict=True)
-        places |= {i: RightHandSide("bound", k) for i, k in bounds}
+        rows: tuple[tuple[Holder, np.ndarray], ...] = (("b", self.equal), ("h", self.above))
+        places = {i: RightHandSide(field, k) for field, some in rows for k, i in enumerate(some.tolist())}
+        places |= {
+            i: RightHandSide("bound", k) for i, k in zip(self.single.tolist(), self.column.tolist(), strict=True)
+        }
         neither = RightHandSide("none", 0)
         for place, i in enumerate(self.below.tolist(), start=len(self.above)):
             places[i] = neither if i in places else RightHandSide("h", place, -1.0)

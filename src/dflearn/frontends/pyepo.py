@@ -111,7 +111,6 @@ def to_pyepo(problem: Program | Solver) -> Any:
 
 @cache
 def _model_class() -> Any:
-    """The class, which can only be made where PyEPO is installed."""
     from pyepo import EPO
     from pyepo.model.opt import optModel
 

@@ -235,9 +235,8 @@ def with_gradient(costs: Tensor, w: Tensor, backward: Callable[[Tensor, Tensor],
 def refuse_tangent(costs: Tensor) -> None:
     """An error where derivatives are carried forward (`torch.autograd.forward_ad`): the decision would silently have none."""
     if unpack_dual(costs).tangent is not None:
-        raise OptionError(
-            "layers have no derivatives in forward mode: use backward(), torch.autograd.grad or torch.autograd.functional.jacobian"
-        )
+        remedy = "use backward(), torch.autograd.grad or torch.autograd.functional.jacobian"
+        raise OptionError(f"layers have no derivatives in forward mode: {remedy}")
 
 
 def symmetric(v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -> Tensor:

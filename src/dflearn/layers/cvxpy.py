@@ -67,9 +67,7 @@ class CvxpySmoothed(Layer):
     ) -> None:
         super().__init__(program.objective)
         if program.Q is not None:
-            raise OptionError(
-                f"CvxpySmoothed takes linear objectives, and {program!r} has a quadratic one: use Smoothed"
-            )
+            raise OptionError(f"CvxpySmoothed takes linear objectives; {program!r} has a quadratic one: use Smoothed")
         with _quiet():
             optional("cvxpylayers.torch", "cvxpy", "CvxpySmoothed")
         self.program, self.mu = program.relax(), mu

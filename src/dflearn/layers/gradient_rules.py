@@ -86,10 +86,7 @@ class BlackBox(AroundSolver):
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         solution, step, costs = self.solver.solve(y.detach(), instance, start), self.step, y.detach().clone()
         w, from_here, c = solution.decision, solution.start, self.objective.vector(y, instance)
-
-        def solve(there: Instance) -> Tensor:
-            return self.solver.solve(costs, there, from_here).check().decision
-
+        solve = lambda there: self.solver.solve(costs, there, from_here).check().decision  # noqa: E731
         backward = difference_gradient(solve, self.objective, instance, w, lambda gradient: step)
         return replace(solution, decision=with_gradient(c, w, backward, NO_MORE.format("BlackBox")))
 

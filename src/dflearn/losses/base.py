@@ -83,11 +83,8 @@ class Loss(nn.Module, metaclass=Constructed):
         """An error where the loss is not defined for such a program."""
         if program is None:
             return
-        if self.linear and program.Q is not None:
-            raise OptionError(
-                f"{program!r} has a quadratic objective, and {type(self).__name__} is defined for linear ones; train with "
-                "SPOPlus, SCE or FenchelYoung"
-            )
+        if program.Q is not None:
+            self._check_linear(f"{program!r} has a quadratic objective")
         if self.known_rows and program.predicts_rows:
             raise OptionError(
                 f"{program!r} has predicted right-hand sides: what is optimal for the truth may be infeasible for the prediction, so "
@@ -108,22 +105,21 @@ class Loss(nn.Module, metaclass=Constructed):
             if getattr(batch, field) is None:
                 raise DataError(f"{type(self).__name__} needs {field}, and the data hold none. {_REMEDY[field]}")
         # Tensors of other shapes would broadcast into a number that looks like a loss.
+        own = f"predicted costs {tuple(predicted.shape)}"
         if batch.costs is not None and batch.costs.shape != self._costs_shape(predicted):
-            raise ShapeError(
-                f"predicted costs {tuple(predicted.shape)} and true costs {tuple(batch.costs.shape)} differ in shape"
-            )
+            raise ShapeError(f"{own} and true costs {tuple(batch.costs.shape)} differ in shape")
         if batch.decisions is not None and batch.decisions.shape[:-1] != predicted.shape[:-1]:
-            raise ShapeError(
-                f"predicted costs {tuple(predicted.shape)} and decisions {tuple(batch.decisions.shape)} "
-                "differ in their batch shape"
-            )
-        if self.linear and batch.instance is not None and batch.instance.q is not None:
-            raise OptionError(
-                f"the instances have a q, a quadratic objective, and {type(self).__name__} is defined for linear ones; train "
-                "with SPOPlus, SCE or FenchelYoung"
-            )
+            raise ShapeError(f"{own} and decisions {tuple(batch.decisions.shape)} differ in their batch shape")
         if batch.instance is not None:
+            if batch.instance.q is not None:
+                self._check_linear("the instances have a q, a quadratic objective")
             self._check_learned(batch.instance)
+
+    def _check_linear(self, found: str) -> None:
+        """An error where a quadratic objective was found, and the loss is not defined for one."""
+        if self.linear:
+            remedy = "train with SPOPlus, SCE or FenchelYoung"
+            raise OptionError(f"{found}, and {type(self).__name__} is defined for linear ones; {remedy}")
 
     def _check_learned(self, instance: Instance) -> None:
         """An error where a gradient in the instance's fields is wanted that the loss does not give."""

@@ -45,10 +45,8 @@ class Regret(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
         if layer.objective.value is not None:
-            raise OptionError(
-                "the regret as a loss needs a gradient, which the `value` of a solver has not: train with SPO+ or a perturbed "
-                "Fenchel-Young loss, and judge by the regret"
-            )
+            remedy = "train with SPO+ or a perturbed Fenchel-Young loss, and judge by the regret"
+            raise OptionError(f"the regret as a loss needs a gradient, which the `value` of a solver has not: {remedy}")
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
@@ -118,10 +116,8 @@ class TaskLoss(Loss):
         self.cost, self.judge = cost, program
         self.needs = ("costs",) if cost is None else ()
         if program is not None and program.n > layer.objective.n:
-            raise OptionError(
-                f"{program!r} judges decisions of {layer.objective.n} variables: it must be the program whose `scenarios` the "
-                "layer decides by"
-            )
+            remedy = "it must be the program whose `scenarios` the layer decides by"
+            raise OptionError(f"{program!r} judges decisions of {layer.objective.n} variables: {remedy}")
         program = layer.program if program is None else program
         self._recourse: _Priced | None = None
         if cost is None and program is not None and (program.predicts_rows or program.recourse is not None):
@@ -135,9 +131,7 @@ class TaskLoss(Loss):
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         if self.judge is not None and batch.instance is not None:
-            raise OptionError(
-                "TaskLoss(layer, program=…) knows no instances, which would differ between the two programs"
-            )
+            raise OptionError("TaskLoss(layer, program=…) takes no instances: they would differ between the programs")
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
         decision = solution.decision if self.judge is None else solution.decision[..., : self.judge.n]
         if self.cost is not None:

@@ -86,9 +86,7 @@ class LAVA(WithoutCaches, Loss):
         super().__init__()
         self._check_form(program)
         if bases < 1 or directions < 0:
-            raise OptionError(
-                f"LAVA visits at least one basis and no fewer than 0 directions; got {bases}, {directions}"
-            )
+            raise OptionError(f"LAVA visits at least one basis and at least 0 directions; got {bases}, {directions}")
         self.program, self.bases, self.directions = program.relax(), int(bases), int(directions)
         self.margin = weight(margin, "LAVA", "a finite margin >= 0", lambda value: value >= 0)
         self._known: dict[bytes, np.ndarray] = {}

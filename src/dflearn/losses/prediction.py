@@ -148,9 +148,8 @@ class LODL(Loss):
     def __init__(self, ids: Tensor, weights: Tensor, costs: Tensor | None = None) -> None:
         super().__init__()
         if weights.ndim != 2 or ids.shape != weights.shape[:1]:
-            raise OptionError(
-                f"LODL takes one row of weights (count, p) per id (count,); got {tuple(weights.shape)} and {tuple(ids.shape)}"
-            )
+            got = f"got {tuple(weights.shape)} and {tuple(ids.shape)}"
+            raise OptionError(f"LODL takes one row of weights (count, p) per id (count,); {got}")
         if not bool((weights >= 0).all()) or len(torch.unique(ids)) != len(ids):
             raise OptionError("LODL takes weights that are at least 0, and each id once")
         if costs is not None and costs.shape != weights.shape:

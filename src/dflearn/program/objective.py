@@ -59,9 +59,8 @@ class Objective(WithoutCaches):
         self.sense: Sense = sense
         self.S = None if S is None else read_matrix("S", S)
         if self.S is not None and self.S.shape[0] != n:
-            raise ProgramError(
-                f"S maps the p predicted costs to the {n} variables, so it needs {n} rows; its shape is {self.S.shape}"
-            )
+            own = f"its shape is {self.S.shape}"
+            raise ProgramError(f"S maps the p predicted costs to the {n} variables, so it needs {n} rows; {own}")
         self.p = self.n if self.S is None else self.S.shape[1]
         self.d = read_vector("d", 0.0 if d is None else d, n, finite=True)
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
@@ -84,7 +83,6 @@ class Objective(WithoutCaches):
 
     @cached_property
     def has_d(self) -> bool:
-        """Whether d is other than zero."""
         return bool(self.d.any())
 
     @cached_property
@@ -207,9 +205,7 @@ class Objective(WithoutCaches):
         arrays = (y.expand(*batch, self.p).reshape(-1, self.p), w.reshape(-1, self.n))
         costs = np.asarray(self.value(*(one.detach().cpu().double().numpy() for one in arrays)), dtype=np.float64)
         if costs.shape != (batch.numel(),):
-            raise ShapeError(
-                f"`value` must give one cost for each of {batch.numel()} decisions; got shape {costs.shape}"
-            )
+            raise ShapeError(f"`value` gives one cost for each of {batch.numel()} decisions; got shape {costs.shape}")
         return torch.as_tensor(costs, device=w.device).reshape(batch)
 
     def regret(self, y: Tensor, w: Tensor, best: Tensor, instance: Instance | None = None) -> Tensor:

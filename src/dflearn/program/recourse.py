@@ -76,9 +76,8 @@ def _place(program: Parts, row: Any) -> tuple[str, int]:
     if isinstance(row, str):
         name = matched(row, known, "the row")
         if name is None or known[name].field not in ("b", "h"):
-            raise ProgramError(
-                f"{row!r} is no row of {program.name}: name a constraint, or its place as ('b' or 'h', position)"
-            )
+            remedy = "name a constraint, or its place as ('b' or 'h', position)"
+            raise ProgramError(f"{row!r} is no row of {program.name}: {remedy}")
         return known[name].field, known[name].position
     side, position = row
     count = {"b": len(program.b), "h": len(program.h)}.get(side, 0)
@@ -91,9 +90,7 @@ def _prices(price: Any, places: list[tuple[str, int]]) -> list[tuple[float, floa
     """(exceeding, lacking) for each row."""
     each: Sequence[Any] = list(price) if isinstance(price, list | np.ndarray) else [price] * len(places)
     if len(each) != len(places):
-        raise OptionError(
-            f"{len(places)} rows may be broken, and {len(each)} prices are given: one for all, or one each"
-        )
+        raise OptionError(f"{len(places)} rows may be broken, {len(each)} prices are given: one for all, or one each")
     pairs = [tuple(map(float, one)) if np.ndim(one) else (float(one),) * 2 for one in each]
     for pair in pairs:
         if len(pair) != 2 or not all(np.isfinite(value) and value > 0 for value in pair):
@@ -163,9 +160,7 @@ def _shares(weights: Any) -> np.ndarray:
     several = isinstance(weights, int | np.integer) and weights > 0
     given = np.ones(weights) if several else np.asarray(weights, np.float64)
     if given.ndim != 1 or not given.size or not (np.isfinite(given) & (given > 0)).all():
-        raise OptionError(
-            f"weights are positive numbers, one for each scenario, or how many there are; got {weights!r}"
-        )
+        raise OptionError(f"weights are positive numbers, one for each scenario, or their number; got {weights!r}")
     return np.asarray(given / given.sum())
 
 

@@ -194,10 +194,9 @@ class Run:
             tick()
         if not weights_are_finite(self.model):  # since the last step, which no other follows to tell
             self.model.load_state_dict(last_finite)
-            raise DivergenceError(
-                f"epoch {self.epoch + 1}, step {len(steps)}: the weights are no longer finite. The last step was too long: "
-                f"lower lr (now {self.settings.lr:g}), or scale the costs. The model holds the last weights that were finite."
-            )
+            why = f"The last step was too long: lower lr (now {self.settings.lr:g}), or scale the costs."
+            place = f"epoch {self.epoch + 1}, step {len(steps)}: the weights are no longer finite."
+            raise DivergenceError(f"{place} {why} The model holds the last weights that were finite.")
         self.epoch += 1
         skipped = {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
         return {
@@ -222,11 +221,10 @@ class Run:
             missing = failed_rows(error, len(index))
             if missing is None or len(failed) + int(missing.sum()) > max(1, int(FAILED_SHARE * len(self.rows))):
                 raise
-            failed += index[missing].tolist()
-            rest = index[~missing]
-            if not len(rest):
-                return 0.0, 0.0, 0.0
-            return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
+        failed += index[missing].tolist()
+        rest = index[~missing]
+        nothing = 0.0, 0.0, 0.0
+        return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed) if len(rest) else nothing
 
     def _step(self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
         """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""

@@ -206,10 +206,8 @@ def as_loss(loss: AnyLoss) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if isinstance(getattr(loss, "_orig_mod", None), Loss):  # what torch.compile makes of a module
-        raise OptionError(
-            "a loss solves outside of torch, so torch.compile can do nothing for it: pass the loss itself, and compile the "
-            "model where that pays, fit(torch.compile(model), loss, …)"
-        )
+        remedy = "pass the loss itself, and compile the model where that pays, fit(torch.compile(model), loss, …)"
+        raise OptionError(f"a loss solves outside of torch, so torch.compile can do nothing for it: {remedy}")
     if isinstance(loss, type):
         raise OptionError(f"the loss is a class: make one, {loss.__name__}(…)")
     if isinstance(loss, nn.Module) or not callable(loss):
@@ -254,9 +252,8 @@ def as_device(device: str | torch.device) -> torch.device:
 def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = "a class: make one" if isinstance(model, type) else f"a {type(model).__name__}: write it as a module"
-        raise OptionError(
-            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: dflearn.models.Linear"
-        )
+        got = f"got {what}. For example: dflearn.models.Linear"
+        raise OptionError(f"the model is a torch.nn.Module, whose parameters are trained; {got}")
 
 
 def check_parts(
@@ -298,8 +295,6 @@ def make_scheduler(scheduler: MakeScheduler | None, optimizer: torch.optim.Optim
     if scheduler is None:
         return None
     if isinstance(scheduler, LRScheduler) or not callable(scheduler):
-        raise OptionError(
-            f"scheduler is a function optimizer → scheduler, since the optimizer is made here; got a "
-            f"{type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"
-        )
+        got = f"got a {type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"
+        raise OptionError(f"scheduler is a function optimizer → scheduler, since the optimizer is made here; {got}")
     return scheduler(optimizer)

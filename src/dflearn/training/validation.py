@@ -138,7 +138,7 @@ class Validation:
         return solver.solve(data.costs.double(), data.instance).check().decision
 
     def take_note(self) -> str:
-        """What the reader of the run must know and was not told yet; empty where there is nothing."""
+        """The note that was not given yet, or ""."""
         note, self._note = self._note, ""
         return note
 
@@ -156,8 +156,7 @@ class Validation:
     def totals(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Sums over the instances at `rows`, float64 `(3,)`: those of several parts of the data add up.
 
-        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0. Where the
-        data have weights, each instance counts as often as it weighs.
+        They are the number of instances, by their weights, and Σ regret and Σ |optimum|, or Σ loss and 0.
         """
         if self.solver is None:
             state, parts = self.loss.state_dict(), zip(*self._predicted(model, rows), strict=True)
@@ -195,7 +194,6 @@ class Validation:
         return torch.stack([weights.sum(), *((weights * value).sum() for value in values)])
 
     def metrics(self, totals: Tensor) -> dict[str, float]:
-        """What `totals` come to, by name."""
         count, total, optimum = totals
         mean = (total / count).item()
         if self.solver is None:
