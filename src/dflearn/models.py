@@ -286,7 +286,7 @@ class Trees(nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        """Takes arrays of any length: how many trees and nodes there are is part of the state."""
+        """Takes arrays of any length."""
         for name in self.KINDS:
             held = state_dict.get(prefix + name)
             if held is not None and (name != "base" or held.shape == self.base.shape):

@@ -111,7 +111,7 @@ def _solver_key(solver: Solver) -> bytes:
 
 
 def keys_of(solver: Solver, costs: Tensor, instance: Instance | None, chunk: int) -> Iterator[bytes]:
-    """One hash per instance of what the solver sees: the vector c = S y + d, right-hand sides and bounds."""
+    """One hash per instance of c = S y + d, right-hand sides and bounds."""
     prefix = _solver_key(solver)
     for rows in torch.arange(len(costs)).split(chunk):
         part = None if instance is None else instance[rows]

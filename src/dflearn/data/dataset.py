@@ -207,8 +207,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return Batch(self.features[there], pick(self.costs), *rest, ids, weights=pick(self.weights))
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
-        """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that; but
-        its features begin where memory is aligned, as of `batch`, since products of matrices are rounded by that."""
+        """The instances in that order, so many at a time. Several batches are gathered at once; but the features of each are
+        aligned in memory, as of `batch`, since products of matrices are rounded by that."""
         tensors = self._tensors().values()
         if type(self).batch is not DecisionDataset.batch or any(value.requires_grad for value in tensors):
             yield from map(self.batch, order.split(size))  # parts of one whole would share a graph
@@ -241,10 +241,9 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return self._of({name: value[index] for name, value in self._tensors().items()}, self.origin)
 
     def split(self, seed: int, test: int | float = 1000, validation: int | float = 0.2) -> Split:
-        """Test set first, then validation set out of the rest, then training set out of what remains.
+        """Test set first, then validation set out of the rest, as by scikit-learn's `train_test_split` with `random_state=seed`.
 
-        Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up. The same
-        instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
+        Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up.
         """
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise DataError(f"split's first argument is the seed, and {seed!r} is none: write split(0, test={seed!r})")
@@ -305,10 +304,8 @@ def _check_numbers(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         what, array = f"{name} must be a torch tensor, got {type(value).__name__}", np.array(value, object)
         if any(isinstance(cell, str | np.datetime64 | datetime) for cell in array.flat):
-            raise DataError(
-                f"{what} that holds more than numbers: encode text and dates first, or pass the table to dflearn.train or "
-                "DecisionFocusedRegressor, which encode them"
-            )
+            why = "or pass the table to dflearn.train or DecisionFocusedRegressor, which encode them"
+            raise DataError(f"{what} that holds more than numbers: encode text and dates first, {why}")
         raise DataError(f"{what}: use torch.as_tensor")
     if not value.is_floating_point():
         raise DataError(f"{name} must be floating-point, got {value.dtype}: call .float()")
@@ -347,7 +344,7 @@ Examples:
 
 
 def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
-    """The data as a `DecisionDataset`: as they are, or made from torch's own kinds where that leaves no doubt. `name` is for errors.
+    """The data as a `DecisionDataset`. `name` is for errors.
 
     A `TensorDataset` of two tensors holds features and costs; of three, features, costs and decisions. A `Subset` of any of
     these is its part. Everything else is refused, with what to do instead.
@@ -369,10 +366,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
         features, costs = data.tensors[:2]
         return DecisionDataset(features, costs, data.tensors[2] if len(data.tensors) == 3 else None)
     if isinstance(data, TensorDataset):
-        raise DataError(
-            f"{name} is a TensorDataset of {len(data.tensors)} tensors, which do not say what they are: name them, "
-            "DecisionDataset(features, costs=…, decisions=…)"
-        )
+        why = "which do not say what they are: name them, DecisionDataset(features, costs=…, decisions=…)"
+        raise DataError(f"{name} is a TensorDataset of {len(data.tensors)} tensors, {why}")
     if isinstance(data, DataLoader):
         how = f"loader.dataset, and batch_size={data.batch_size}"
         raise DataError(f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, {how}")

@@ -144,9 +144,6 @@ def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-u
     return tqdm(total=total, desc=what, delay=PROGRESS_DELAY, disable=None if show else True, leave=False)
 
 
-# -- labels that listen to the neighbours ------------------------------------------------------------------------------
-
-
 def label_by_neighbours(
     data: DecisionDataset,
     problem: Decided,
@@ -162,8 +159,7 @@ def label_by_neighbours(
 
         y_i → mean over j of y_ij,   w*_i = mean over j of w*(y_ij)
 
-    Decisions are then averages of optimal ones, feasible for linear programs only. Every loss takes them; train on them,
-    and judge on the data themselves.
+    Averages of optimal decisions are feasible for linear programs only. Train on them, and judge on the data themselves.
 
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
@@ -183,7 +179,7 @@ def label_by_neighbours(
     if data.instance is not None and set(data.instance.present()) - {"d"}:
         raise DataError("these instances have constraints of their own, so decisions of neighbours may not be feasible")
     x = data.features.detach().double().reshape(len(data), -1)
-    # Not as |x|² − 2 xᵀx' + |x'|², which has no digits left for features far from zero (dates, say).
+    # |x|² − 2 xᵀx' + |x'|² would have no digits left for features far from zero (dates, say).
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(torch.inf)
     nearest = distances.topk(k, largest=False).indices
     blends = share * data.costs.unsqueeze(1) + (1 - share) * data.costs[nearest]

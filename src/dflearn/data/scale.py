@@ -30,7 +30,7 @@ class Scale:
 
     @classmethod
     def of(cls, objective: Objective, data: DecisionDataset) -> Scale:
-        """Data without costs or without decisions count as if all of them were 1, and so do all-zero ones."""
+        """Missing and all-zero costs or decisions count as 1."""
         y = torch.ones(1, objective.p) if data.costs is None else data.costs
         y = y.detach().cpu().double()
         priced = objective.vector(y) - objective.vector(torch.zeros_like(y))

@@ -46,8 +46,7 @@ def parts_of(
         test: of all rows, those to test on: a share up to a half, or a number of rows.
         choose: of the other rows, those to choose by.
         ordered: rows are in order of time, so training < choosing < testing. Otherwise they are drawn by `seed`.
-        gap: how many rows are left out before the validation rows, and before those to test on, in order of time: what
-            is known of a row only later (a forecast of tomorrow, a week's mean) must not reach into the next part.
+        gap: how many rows are left out before the validation rows, and before those to test on, in order of time.
         groups: a label for each row, `(count,)`; rows of one label never lie in two parts. Shares of rows are then met as
             closely as whole groups allow.
 
@@ -114,8 +113,7 @@ def rolling_origins(
 def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple[Tensor, ...]:
     """The rows 0 … count − 1, shuffled by `seed`, cut into parts of these sizes and a last part with the rest.
 
-    With one size, the rows are those of scikit-learn's `train_test_split` with `random_state=seed`: the first part is its
-    test set, the second its training set, in the same order.
+    With one size, they are test and training set of scikit-learn's `train_test_split` with `random_state=seed`.
 
     Args:
         sizes: by name, for messages. A number of rows, or a share (a float below 1) of all rows, rounded up.
@@ -163,10 +161,8 @@ def _borders(labels: np.ndarray | None, count: int) -> np.ndarray:
     borders = np.flatnonzero(np.diff(labels)) + 1
     if len(borders) + 1 != labels.max() + 1:
         again = next(i for i in borders.tolist() if labels[i] in labels[:i])
-        raise OptionError(
-            f"groups: the group of row {again} was there before and comes again, so that no cut in order of time keeps "
-            "it whole: sort the rows by group, or leave out ordered or groups"
-        )
+        why = "so that no cut in order of time keeps it whole: sort the rows by group, or leave out ordered or groups"
+        raise OptionError(f"groups: the group of row {again} was there before and comes again, {why}")
     return borders
 
 

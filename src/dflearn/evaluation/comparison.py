@@ -109,9 +109,8 @@ def compare(a: Evaluations, b: Evaluations, *, block: Block = None, seeds: bool 
             instance that several of them judge, by its id, is one draw, with all its differences.
         block: how many consecutive instances, in the order of their ids, are drawn together: for instances in order of
             time, whose neighbours are alike. "auto": the cube root of their number.
-        seeds: whether the pairs are repetitions of one experiment, each with data and training of its own (whatever the
-            ids say). Then a difference must hold over seeds: intervals are of the hierarchical bootstrap, which draws
-            seeds and then instances, and the verdict names the number of seeds. Each seed counts the same.
+        seeds: whether the pairs are repetitions of one experiment, each with data and training of its own. Then intervals are
+            of the hierarchical bootstrap, which draws seeds and then instances. Each seed counts the same.
 
     Examples:
         >>> good = dfl.evaluate(data.costs, problem, data, progress=False)

@@ -92,10 +92,8 @@ def batched_product(
     """Average over consecutive batches of mean(regrets) · mean(inverses), each batch weighted by its rows.
 
     Both `(count,)`; rows where either is NaN are left out of their batch. With weights, a batch is cut where they add up to
-    `batch_size`, even within an instance: so one of weight 2 is one that stands there twice.
-
-    The interval is that of the product of both means, by the studentized bootstrap; its standard error also has what the
-    product of deviations within a batch adds.
+    `batch_size`, even within an instance. The interval is that of the product of both means, by the studentized bootstrap; its
+    standard error also has what the product of deviations within a batch adds.
     """
     kept = ~(np.isnan(regrets) | np.isnan(inverses))
     if not kept.any() or np.isinf(regrets[kept]).any():

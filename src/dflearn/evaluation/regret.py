@@ -2,10 +2,8 @@
 
     regret_i = cost(w*(ŷ_i), y_i) − obj(y_i, w*(y_i)),   optimum_i = obj(y_i, w*(y_i))
 
-cost(w, y) is obj(y, w); where the program predicts right-hand sides or has recourse variables, it is what w costs once those are
-decided again with the truth, and infinite where that does not help (`solvers.recourse`).
-
-Everyone calls some average of regret_i / |optimum_i| "normalized regret"; here each average has its own name.
+cost(w, y) is obj(y, w); where the program predicts right-hand sides or has recourse variables, it is the cost of w after recourse,
+infinite where none helps (`solvers.recourse`). Each average of regret_i / |optimum_i| has its own name here.
 """
 
 from __future__ import annotations
@@ -61,8 +59,7 @@ Examples:
     'mean regret'
 """
 
-# Those of programs whose decisions are settled once the truth is known.
-POST_HOC = {
+POST_HOC = {  # of programs whose decisions are settled once the truth is known
     "infeasible_share": "share of decisions that the truth makes infeasible, and no recourse helps: their regret is infinite",
     "feasible_absolute_regret": "mean regret of the other decisions",
     "feasible_ratio_of_sums": "Σ regret / Σ |optimum| of the other decisions",
@@ -88,10 +85,9 @@ def regrets_of(
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
-    `judge` is a solver or an objective, and `instance` has what differs by row.
-    Equal decisions have regret zero, not round-off: see `Objective.difference`. Where the objective has a `value`, both are
-    what that says. Where a solver's program has predicted right-hand sides or recourse variables, the regret is that after
-    recourse, and infinite where none helps.
+    `judge` is a solver or an objective, and `instance` has what differs by row. Equal decisions have regret zero, not round-off.
+    Where the objective has a `value`, both are by that. Where a solver's program has predicted right-hand sides or recourse
+    variables, the regret is that after recourse, and infinite where none helps.
 
     Examples:
         >>> decisions = problem.solver().solve(predicted).decision

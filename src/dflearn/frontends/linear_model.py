@@ -28,8 +28,8 @@ class Rows:
     """row_lower ≤ M w ≤ row_upper as `Program` has it: A w = b, G w ≤ h and bounds on w.
 
     A row with equal limits is an equality, one with two limits two inequalities, one without limits nothing, one with a single
-    variable bounds. Limits and bounds that cross by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1, are equal. Bounds of integers are
-    integers. The limits given here settle which row is which; `sides` then takes others, one set per instance.
+    variable bounds. Limits and bounds that cross by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1, are equal. The limits given here
+    settle which row is which; `sides` then takes others, one set per instance.
     """
 
     def __init__(

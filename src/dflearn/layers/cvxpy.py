@@ -137,11 +137,7 @@ class CvxpySmoothed(Layer):
         return layer._solve(chosen(y), None if instance is None else instance.map(chosen), None)
 
     def _implicit(self, c: Tensor, sides: Sides) -> tuple[Tensor, Tensor]:
-        """w `(count, n)` for c `(count, n)`, and the multipliers of the rows.
-
-        cvxpylayers copies tensors into arrays in a way that numpy deprecates, in backward as well: hence both
-        directions run here, where its warnings are kept from the caller.
-        """
+        """w `(count, n)` for c `(count, n)`, and the multipliers of the rows; warnings of cvxpylayers are kept from the caller."""
         form, lower, upper = self.program.equality_form(), sides.lines("lower"), sides.lines("upper")
         kinds = _kinds(lower[0], upper[0])
         bounds = (side[:, kind] for side, kind in zip((lower, lower, upper), kinds, strict=True))
@@ -191,10 +187,7 @@ def _written(program: Program, mu: float, regularizer: str, *bytes_of_kinds: byt
 
 
 def _kinds(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which variables are fixed, and which others have a lower and an upper bound; `(…, n)`.
-
-    One equality fixes a variable: two inequalities would have no interior.
-    """
+    """Which variables are fixed (by one equality), and which others have a lower and an upper bound; `(…, n)`."""
     fixed = lower == upper
     return fixed, np.isfinite(lower) & ~fixed, np.isfinite(upper) & ~fixed
 

@@ -131,7 +131,7 @@ class DavisYin(WithoutCaches, Layer):
 
     @cached_property
     def rows(self) -> SplittingRows:
-        """The program's rows with slacks, made when they are first needed: numba may be missing until then."""
+        """The program's rows with slacks."""
         from dflearn.engine.davis_yin.data import SplittingRows
 
         return SplittingRows(self.program)

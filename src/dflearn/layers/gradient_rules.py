@@ -99,8 +99,7 @@ class NegativeIdentity(AroundSolver):
         norm:  c / ‖c‖        J = (I − ĉĉᵀ)/‖c‖, ĉ = c/‖c‖: the size of the costs never matters
         std:   norm of mean   both
 
-    Costs that do not matter get no gradient, so that they do not drift. The paper solves at the projected costs, which is another
-    problem where the decision depends on what is projected away: here w* is at c always.
+    Costs that do not matter get no gradient, so that they do not drift. The paper solves at the projected costs; here w* is at c.
 
     Args:
         solver: any exact solver; there is no second solve.

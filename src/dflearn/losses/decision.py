@@ -91,8 +91,8 @@ class TaskLoss(Loss):
 
         cost(w, y) = min over v of obj(y, v)   s.t.   v feasible for y,   v_j = w_j where j is no recourse variable
 
-    Its gradient in w is that of the optimal value, from the prices of the rows: (S y + d + Q v − Mᵀ prices)_j for the variables
-    that stay. Recourse is continuous here: integrality is dropped. Without predicted right-hand sides and recourse it is obj(y, w): the regret up to a constant.
+    Its gradient in w is that of the optimal value, from the prices of the rows: (S y + d + Q v − Mᵀ prices)_j for the variables that
+    stay. Recourse is continuous. Without predicted right-hand sides and recourse the loss is obj(y, w): the regret up to a constant.
 
     Args:
         layer: differentiable in what is predicted, `Smoothed`; where right-hand sides are predicted, through them too.
@@ -258,10 +258,8 @@ class ScoreFunction(Loss):
         else:
             value = self.layer.objective.true_cost(costs, decision, instance)
         if not bool(value.isfinite().all()):
-            raise SolverError(
-                "a decision is infeasible once the truth is known and no recourse helps, so its cost is infinite: add priced slack, "
-                "program.elastic(rows, price)"
-            )
+            why = "so its cost is infinite: add priced slack, program.elastic(rows, price)"
+            raise SolverError(f"a decision is infeasible once the truth is known and no recourse helps, {why}")
         return value
 
 

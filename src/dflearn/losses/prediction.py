@@ -59,9 +59,8 @@ class Quantile(Loss):
         super().__init__()
         levels = np.asarray(level, np.float64)
         if levels.ndim > 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
-            raise OptionError(
-                f"a level lies strictly between 0 and 1, one for all or one for each predicted number; got {level}"
-            )
+            got = f"one for all or one for each predicted number; got {level}"
+            raise OptionError(f"a level lies strictly between 0 and 1, {got}")
         self.register_buffer("level", torch.tensor(levels))
 
     def extra_repr(self) -> str:

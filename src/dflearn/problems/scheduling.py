@@ -85,9 +85,8 @@ class Scheduling(EnergyProblem):
     def read(cls, path: str | os.PathLike[str]) -> Scheduling:
         """From the benchmark's text format.
 
-        Minutes per slot; number of resources; number of machines, and for each: number, idle power, power-up and
-        power-down cost, capacities; number of tasks, and for each: number, duration, earliest start, latest end, power,
-        resource use.
+        Minutes per slot; number of resources; number of machines, and for each: number, idle power, power-up and power-down
+        cost, capacities; number of tasks, and for each: number, duration, earliest start, latest end, power, resource use.
         """
         words = iter(Path(path).read_text().split())
         try:

@@ -16,8 +16,8 @@ from dflearn.errors import ShapeError
 class Instance:
     """The values in which instances differ; each field is optional and batched, `(*batch, rows or n)`.
 
-    b, h are right-hand sides, lower, upper bounds, and d known costs. A field that is `None` is taken from the program. Matrices are shared by all instances. q ≥ 0 is added to the diagonal of
-    the program's Q, ½ wᵀ(Q + diag(q)) w, so that every q is convex; `None` is zero.
+    b, h are right-hand sides, lower, upper bounds, and d known costs; a field that is `None` is taken from the program. q ≥ 0 is added
+    to the diagonal of the program's Q, ½ wᵀ(Q + diag(q)) w; `None` is zero. Matrices are shared by all instances.
 
     Examples:
         >>> choice = dfl.Program(A=[[1, 1]], b=[1], upper=5)

@@ -187,10 +187,7 @@ class Objective(WithoutCaches):
         return c if curved is None else c + curved
 
     def difference(self, y: Tensor, w: Tensor, v: Tensor, instance: Instance | None = None) -> Tensor:
-        """obj(y, w) − obj(y, v) as one product, so that equal decisions differ by zero, not by round-off:
-
-        (S y + d + ½ Q(w + v))ᵀ (w − v).   y `(*batch, p)`, w and v `(*batch, n)` → `(*batch,)`.
-        """
+        """obj(y, w) − obj(y, v) = (S y + d + ½ Q(w + v))ᵀ (w − v), zero for equal decisions.  y `(*batch, p)` → `(*batch,)`."""
         if self.Q is None and (instance is None or instance.q is None):
             return self(y, w - v, instance)
         return (self.slope(y, 0.5 * (w + v), instance) * (w - v)).sum(-1)
@@ -209,8 +206,7 @@ class Objective(WithoutCaches):
         return torch.as_tensor(costs, device=w.device).reshape(batch)
 
     def regret(self, y: Tensor, w: Tensor, best: Tensor, instance: Instance | None = None) -> Tensor:
-        """What w costs more than `best` under y: obj(y, w) − obj(y, best), as of `difference`; with `value`, a difference of
-        values."""
+        """What w costs more than `best` under y: as of `difference`; with `value`, a difference of values."""
         if self.value is None:
             return self.difference(y, w, best, instance)
         return self.true_cost(y, w, instance) - self.true_cost(y, best, instance)

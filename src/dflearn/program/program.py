@@ -222,10 +222,7 @@ class Program(Parts):
         return {name: LinearMap(part) for name, part in both.items() if part is not None}
 
     def realize(self, y: Tensor, instance: Instance | None = None) -> Instance | None:
-        """The instance `(*batch, …)` whose right-hand sides are b + B y and h + H y; differentiable in y `(*batch, p)`.
-
-        Where nothing of them is predicted, the instance as it came.
-        """
+        """The instance `(*batch, …)` whose right-hand sides are b + B y and h + H y; differentiable in y `(*batch, p)`."""
         if self.B is None and self.H is None:
             return instance
         if y.shape[-1:] != (self.p,):
@@ -249,10 +246,7 @@ class Program(Parts):
                 )
 
     def sides(self, instance: Instance | None, count: int) -> Sides:
-        """The right-hand sides and bounds of `count` instances: the program's own, where an instance does not override them.
-
-        Checked here once for every solver and layer: shape, NaN, crossed bounds, naming the instance.
-        """
+        """The right-hand sides and bounds of `count` instances, checked: the program's own, unless an instance overrides them."""
         given = {} if instance is None else instance.present()
         if not given:
             return self.own_sides
@@ -284,8 +278,8 @@ class Program(Parts):
     def violation(self, w: Tensor, instance: Instance | None = None) -> Tensor:
         """The largest violation of a row or a bound at w, each relative to its own terms; float64 `(*batch,)`.
 
-        The terms of a row are |b_i| + Σ_j |a_ij w_j|, those of a variable the largest of |w_j| and its finite bounds. What is
-        below `ROUNDING` of the largest decision of the instance is rounding, and no violation.
+        The terms of a row are |b_i| + Σ_j |a_ij w_j|, those of a variable the largest of |w_j| and its finite bounds. Less than
+        `ROUNDING` of the largest decision of the instance is no violation.
         """
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")

@@ -181,10 +181,8 @@ def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
         dense = unit[tied][:, tied].toarray()
         least = float(scipy.linalg.eigvalsh(dense, subset_by_index=[0, 0])[0])
         if least < -SEMIDEFINITE * len(tied):
-            raise _indefinite(
-                f"with its diagonal scaled to one, the least eigenvalue of its part over {len(tied)} variables (the first: "
-                f"{tied[0]}) is {least:.3g}"
-            )
+            why = f"the least eigenvalue of its part over {len(tied)} variables (the first: {tied[0]}) is {least:.3g}"
+            raise _indefinite(f"with its diagonal scaled to one, {why}")
         delta = least / 2 if least > DEFINITE else 0.0
         block = sp.coo_array(_factor(dense - delta * np.eye(len(tied)), delta > 0) * scale[tied])
         rows.append(sp.csr_array((block.data, (block.coords[0], tied[block.coords[1]])), shape=(block.shape[0], n)))

@@ -113,7 +113,7 @@ def extensive_form(program: P, weights: Any) -> P:
     count, own = len(share), np.flatnonzero(later)
     _check(program, later, count)
     n = program.n + (count - 1) * len(own)
-    # place[k][j]: where variable j stands for scenario k; the variables that are decided now stand where they stood.
+    # place[k][j]: where variable j stands for scenario k.
     place = [np.arange(program.n) for _ in share]
     for k in range(1, count):
         place[k][own] = program.n + (k - 1) * len(own) + np.arange(len(own))
@@ -211,12 +211,11 @@ def _constraints(program: Parts, copied: dict[str, np.ndarray], count: int) -> d
     found: dict[str, Any] = {}
     for name, held in program.constraint_names.items():
         rows = copied.get(held.field, np.zeros(0, np.int64))
-        place = np.flatnonzero(rows == held.position)
-        if not len(place):
+        if held.position not in rows:
             found[name] = held
             continue
         total = len(program.b) if held.field == "b" else len(program.h)
-        for k in range(1, count + 1):
-            position = held.position if k == 1 else total + (k - 2) * len(rows) + int(place[0])
+        further = (total + k * len(rows) + int(np.argmax(rows == held.position)) for k in range(count - 1))
+        for k, position in enumerate((held.position, *further), 1):
             found[f"{name} (scenario {k})"] = held._replace(position=position)
     return found

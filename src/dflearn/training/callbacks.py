@@ -58,8 +58,7 @@ Schedule = Callable[[int], float] | Sequence[float]
 class Anneal(Callback):
     """Sets μ, σ or λ of the loss's layers before each epoch: `Anneal(mu=lambda epoch: 10 * 0.8**epoch)`.
 
-    The value goes into the epoch's row under its name. It depends on the number of epochs done alone, so that a run that
-    goes on from a checkpoint has the values it would have had.
+    The value goes into the epoch's row under its name. It depends on the number of epochs done alone.
 
     Args:
         schedules: by the name of a number that a layer lists in `annealed` ("mu", "sigma", "step"): a function of the

@@ -94,10 +94,8 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
         raise
     if not output.value.requires_grad:
         through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
-        raise OptionError(
-            f"{type(loss).__name__}{through} does not depend on the predicted costs, so nothing can be learned: use a "
-            "differentiable layer, or SPOPlus, SCE or FenchelYoung"
-        )
+        why = "so nothing can be learned: use a differentiable layer, or SPOPlus, SCE or FenchelYoung"
+        raise OptionError(f"{type(loss).__name__}{through} does not depend on the predicted costs, {why}")
     return predicted, output
 
 

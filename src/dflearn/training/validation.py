@@ -106,10 +106,9 @@ CHUNK = 1024  # instances that are predicted and solved at once
 
 
 class Validation:
-    """Metrics of a model on held-out data: the regret where it is known what is decided, the loss otherwise.
+    """Metrics of a model on held-out data: the regret where it is known what is decided, the loss otherwise; as of `dflearn.evaluate`.
 
-    Always cold, and without a trace: a run goes the same way with and without it. The metrics are those of
-    `dflearn.evaluate` by the same names.
+    Always cold, and without a trace: a run goes the same way with and without it.
     """
 
     def __init__(self, data: DecisionDataset, loss: Loss, problem: Decided | None) -> None:
@@ -211,10 +210,7 @@ def rows_to_try(loss: Loss, batch_size: int, count: int) -> Tensor:
 
 
 def prepare(model: nn.Module, loss: Loss, batch: Batch, validation: Validation | None = None) -> float:
-    """Go once forward and backward through the layers, and through the solver that judges; the seconds it took.
-
-    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed. Training raises errors.
-    """
+    """Go once forward and backward through the layers and the solver that judges, to compile kernels; the seconds it took."""
     begun = perf_counter()
     state = loss.state_dict()
     with suppress(Exception):
