@@ -155,7 +155,7 @@ def from_mps(path: File, costs: Costs = "all", *, keep_offset: bool = False, rec
 
 
 def from_lp(path: File, costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()) -> Program:
-    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`.
+    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: as of `from_mps`.
 
     Examples:
         >>> from pathlib import Path
