@@ -41,19 +41,16 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         if error.errno in FULL:
             raise no_room(path, error.strerror) from error
-        raise DataError(
-            f"{path} cannot be written, {folder} takes no files ({error.strerror}): name another"
-        ) from error
+        remedy = "name another"
+        raise DataError(f"{path} cannot be written, {folder} takes no files ({error.strerror}): {remedy}") from error
     if shutil.disk_usage(folder).free < LEAST_ROOM:
         raise no_room(path, "less than 16 MB are free there")
 
 
 def no_room(path: str | os.PathLike[str], reason: object) -> StorageError:
     """The error to raise where the disk is full, or broken."""
-    return StorageError(
-        f"{path} could not be written: {reason}. What was there before is still there, whole: free some space, or name "
-        "a file on another disk"
-    )
+    remedy = "free some space, or name a file on another disk"
+    return StorageError(f"{path} could not be written: {reason}. What was there before is still there, whole: {remedy}")
 
 
 @contextmanager
@@ -67,8 +64,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     check_target(path)
-    # A name that nobody can guess, and a file that is made anew: no link that stands there is followed. `tempfile.mkstemp` does
-    # the same, but its files are readable by their owner alone.
+    # As `tempfile.mkstemp`, whose files are readable by their owner alone: no link is followed.
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))

@@ -205,8 +205,8 @@ class Positive(nn.Module):
 class Trees(nn.Module):
     """A sum of regression trees for each cost, as plain arrays: ŷ_j = base_j + Σ over trees t of leaf_jt(x).
 
-    `(*batch, features)` → `(*batch, costs)`, in float64. Nothing is trained here: `dflearn.tables.forecasters` fits the trees
-    with scikit-learn, and these arrays are what is kept. All trees lie one after another; a leaf is its own child.
+    `(*batch, features)` → `(*batch, costs)`, in float64. `dflearn.tables.forecasters` fits the trees with scikit-learn. All trees lie
+    one after another; a leaf is its own child.
 
     Buffers:
         root: node at which a tree begins, int64 `(costs, trees)`.
@@ -286,7 +286,7 @@ class Trees(nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        """Takes arrays of any length: how many trees and nodes there are is part of the state."""
+        """Takes arrays of any length."""
         for name in self.KINDS:
             held = state_dict.get(prefix + name)
             if held is not None and (name != "base" or held.shape == self.base.shape):

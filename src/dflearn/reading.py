@@ -27,22 +27,9 @@ COLUMNS = 2**20  # a matrix may have so many columns, however small the file
 
 # What reading raises where the bytes are not as they were written: RuntimeError is zipfile's, and what deep nesting ends in.
 UNREADABLE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    MemoryError,
-    SyntaxError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, EOFError, OSError, RuntimeError,
+    MemoryError, SyntaxError, struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 def limit(packed: int) -> int:
@@ -147,14 +134,11 @@ def check_dense(
     if array.ndim != len(shape) or any(
         wanted not in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
     ):
-        raise DataError(f"its array {name} has the shape {array.shape}, and {_shown(shape)} is wanted")
+        shown = ", ".join("any" if length is None else str(length) for length in shape)
+        raise DataError(f"its array {name} has the shape {array.shape}, and ({shown}) is wanted")
     if array.dtype.kind == "f" and not (np.isfinite(array).all() if finite else not np.isnan(array).any()):
         raise DataError(f"its array {name} holds a NaN{' or an infinity' if finite else ''}")
     return array
-
-
-def _shown(shape: tuple[int | None, ...]) -> str:
-    return f"({', '.join('any' if length is None else str(length) for length in shape)})"
 
 
 def check_sparse(

@@ -128,7 +128,7 @@ def test_modes_and_threads(mode: str) -> None:
 
 def test_without_cvxpylayers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cvxpylayers.torch", None)
-    with pytest.raises(MissingExtraError, match=r"pip install \"dflearn\[cvxpy\]\""):
+    with pytest.raises(MissingExtraError, match=r"pip install 'dflearn\[cvxpy\]'"):
         CvxpySmoothed(SIMPLEX)
 
 

@@ -59,13 +59,7 @@ def test_no_decision_where_the_bounds_do_not_allow_the_sum(b: float) -> None:
 
 def test_which_instances_have_no_feasible_point() -> None:
     sums = (1.0, 5.0, 3.0, -1e-3, 0.0)
-    assert proven_infeasible(SUM)(SUM.sides(instances(*sums), 5), 5).tolist() == [
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert proven_infeasible(SUM)(SUM.sides(instances(*sums), 5), 5).tolist() == [False, True, False, True, False]
 
 
 @pytest.mark.parametrize("size", [1e-5, 1.0, 3e4])
@@ -148,9 +142,5 @@ def test_a_row_without_limit_changes_nothing(far: float) -> None:
     """min −6w₁ − 5w₂ − 4w₃ − 3w₄ + ¼‖w‖² with 3w₁ + 5w₂ + 2w₃ + 4w₄ ≤ 7, w ≤ 1: (1, 0.4, 1, 0)."""
     program = Program(G=[[3.0, 5, 2, 4], [1, 1, 1, 1]], h=[7.0, far], upper=1)
     solution = Smoothed(program, 0.5).solve(-torch.tensor([[6.0, 5, 4, 3]], dtype=torch.float64))
-    torch.testing.assert_close(
-        solution.check((Status.OPTIMAL,)).decision,
-        torch.tensor([[1.0, 0.4, 1, 0]], dtype=torch.float64),
-        rtol=0,
-        atol=1e-9,
-    )
+    wanted = torch.tensor([[1.0, 0.4, 1, 0]], dtype=torch.float64)
+    torch.testing.assert_close(solution.check((Status.OPTIMAL,)).decision, wanted, rtol=0, atol=1e-9)

@@ -27,14 +27,7 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from support.closed_form_layers import SmoothedTopOne, top_one
 from support.programs import shortest_path
-from support.reference import (
-    COUNT,
-    Regularizer,
-    clarabel_smoothed,
-    jacobian,
-    random_case,
-    smoothed_objective,
-)
+from support.reference import COUNT, Regularizer, clarabel_smoothed, jacobian, random_case, smoothed_objective
 
 BLOCK = 30
 REGULARIZERS: tuple[Regularizer, ...] = ("squared", "norm")

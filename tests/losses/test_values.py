@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +108,8 @@ def test_losses_through_a_smoothed_layer() -> None:
     regret = obj(Y, w) - obj(Y, label)
     plain = obj(PREDICTED, label) - obj(PREDICTED, w)
     own = clipped(Y)
+    own_plain, to_own = obj(PREDICTED, own) - obj(PREDICTED, w), (own - w) @ S
+    spo_plus, own_spo_plus = (obj(shifted, one) - obj(shifted, tilde) for one in (label, own))
     for loss, wanted, slope in (
         (Regret(layer), regret, pulled_back(w, c)),
         (SquaredDecisionError(layer), ((label - w) ** 2).sum(1), 2 * pulled_back(w, w - label)),
@@ -118,34 +119,14 @@ def test_losses_through_a_smoothed_layer() -> None:
         (
             SCE(layer, label="smoothed"),
             ((c_predicted - c) * (own - w)).sum(1),
-            (own - w) @ S + pulled_back(w, c - c_predicted),
+            to_own + pulled_back(w, c - c_predicted),
         ),
-        (
-            SCE(layer, variant="plain", label="smoothed"),
-            obj(PREDICTED, own) - obj(PREDICTED, w),
-            (own - w) @ S - pulled_back(w, c_predicted),
-        ),
-        (
-            SPOPlus(layer),
-            obj(shifted, label) - obj(shifted, tilde),
-            2 * (label - tilde) @ S - 2 * pulled_back(tilde, c_shifted),
-        ),
+        (SCE(layer, variant="plain", label="smoothed"), own_plain, to_own - pulled_back(w, c_predicted)),
+        (SPOPlus(layer), spo_plus, 2 * (label - tilde) @ S - 2 * pulled_back(tilde, c_shifted)),
         (FenchelYoung(layer), plain + omega(label) - omega(w), (label - w) @ S),
-        (
-            SmoothedSPOPlus(layer, label="exact"),
-            obj(shifted, label) + omega(label) - obj(shifted, tilde) - omega(tilde),
-            2 * (label - tilde) @ S,
-        ),
-        (
-            SmoothedSPOPlus(layer),
-            obj(shifted, own) + omega(own) - obj(shifted, tilde) - omega(tilde),
-            2 * (own - tilde) @ S,
-        ),
-        (
-            FenchelYoung(layer, label="smoothed"),
-            obj(PREDICTED, own) + omega(own) - obj(PREDICTED, w) - omega(w),
-            (own - w) @ S,
-        ),
+        (SmoothedSPOPlus(layer, label="exact"), spo_plus + omega(label) - omega(tilde), 2 * (label - tilde) @ S),
+        (SmoothedSPOPlus(layer), own_spo_plus + omega(own) - omega(tilde), 2 * (own - tilde) @ S),
+        (FenchelYoung(layer, label="smoothed"), own_plain + omega(own) - omega(w), to_own),
     ):
         value, gradient = value_and_gradient(loss, label)
         np.testing.assert_allclose(value, wanted, atol=1e-9, err_msg=repr(loss))
@@ -246,7 +227,5 @@ def test_a_large_known_part_swallows_no_prediction_in_single_precision() -> None
     layer = dfl.Smoothed(program, 0.2)
     torch.testing.assert_close(layer(y), torch.tensor([[0.0, 0.75, 0.25]]), atol=1e-6, rtol=0)
     batch = Batch(torch.zeros(1, 1), y, torch.tensor([[0.0, 1, 0]]))
-    exact = FenchelYoung(layer)(
-        y.double(), replace(batch, costs=y.double(), decisions=torch.tensor([[0.0, 1, 0]]).double())
-    )
+    exact = FenchelYoung(layer)(y.double(), batch.to(torch.float64))
     torch.testing.assert_close(FenchelYoung(layer)(y, batch).double(), exact, atol=1e-6, rtol=0)

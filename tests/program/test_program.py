@@ -199,11 +199,7 @@ def test_sides_of_grids_and_of_one() -> None:
         (Instance(h=np.ones((2, 3))), ShapeError, "the instance's h must be a tensor, got a ndarray"),
         (Instance(b=torch.tensor([[1.0], [np.nan]])), ShapeError, "instance 1: b holds a NaN or an infinity"),
         (Instance(d=torch.full((2, 3), np.inf)), ShapeError, "instance 0: d holds a NaN or an infinity"),
-        (
-            Instance(upper=torch.tensor([[np.inf] * 3, [1, np.nan, 1]])),
-            ShapeError,
-            "instance 1: upper holds a NaN$",
-        ),
+        (Instance(upper=torch.tensor([[np.inf] * 3, [1, np.nan, 1]])), ShapeError, "instance 1: upper holds a NaN$"),
         (
             Instance(upper=torch.tensor([[1.0] * 3, [1, -1, 1]])),
             ProgramError,

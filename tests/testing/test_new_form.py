@@ -73,7 +73,7 @@ class Orders(Selection):
 
     def _build_program(self, structure: Any) -> Program:
         one = np.eye(self.items)
-        program = Program(A=one, b=0.0, B=one, S=0 * one, d=1.0, n=self.items, name=self.title)
+        program = Program(A=one, b=0.0, B=one, S=0 * one, d=1.0, n=self.items, name=self.name)
         return program.elastic("predicted", (0.5, 4.0))
 
     def solver(self) -> Solver:

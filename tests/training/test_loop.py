@@ -348,11 +348,8 @@ def test_an_instance_that_fails_has_no_weight_and_is_named() -> None:
 
 @pytest.mark.parametrize("status", [Status.INFEASIBLE, Status.UNBOUNDED])
 def test_infeasible_and_unbounded_stay_errors(status: Status) -> None:
-    remedy = (
-        r"\*predicted\* costs that make a program unbounded.*positive=True"
-        if status == Status.UNBOUNDED
-        else "INFEASIBLE"
-    )
+    advice = r"\*predicted\* costs that make a program unbounded.*positive=True"
+    remedy = advice if status == Status.UNBOUNDED else "INFEASIBLE"
     with pytest.raises(SolverError, match=remedy):
         fit(Linear(FEATURES, ITEMS), Failing(status, [7]), TRAIN, epochs=1, warm_start=False, progress=False)
 

@@ -65,26 +65,26 @@ class CachedSolve(NamedTuple):
 
 
 def solves_of(solution: Solution) -> list[CachedSolve]:
-    columns = (solution.status.tolist(), solution.objective.tolist(), solution.bound.tolist())
-    rows = zip(*columns, solution.decision.numpy(), strict=True)
-    return [CachedSolve(status, objective, bound, decision) for status, objective, bound, decision in rows]
+    columns = (
+        solution.status.tolist(),
+        solution.objective.tolist(),
+        solution.bound.tolist(),
+        solution.decision.numpy(),
+    )
+    return [CachedSolve(*row) for row in zip(*columns, strict=True)]
 
 
 def believable(solver: Solver, y: Tensor, instance: Instance | None, solves: Sequence[CachedSolve]) -> np.ndarray:
     """Which answers to these instances may be kept, and believed when they are read again: bool `(count,)`.
 
-    Shown for each that is: w keeps its bounds and rows (the rule of `dflearn.engine.certify`) and is integral where it must be; the
-    objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself,
-    whose proof needs prices, which are not kept. Solvers that know no program: only the objective is compared.
+    Checked: bounds, rows (by the rule of `dflearn.engine.certify`), integrality, the objective, and its distance to the bound where it
+    is OPTIMAL. The bound itself is not: its proof needs prices. Without a program only the objective is checked.
     """
-    w = np.stack([one.decision for one in solves])
-    status = np.array([one.status for one in solves])
-    objective, bound = (np.array([getattr(one, name) for one in solves]) for name in ("objective", "bound"))
+    status, objective, bound, w = (np.stack(column) for column in zip(*solves, strict=True))
     good = np.isfinite(w).all(1) & np.isfinite(objective) & ~np.isnan(bound) & np.isin(status, KEPT)
     w = np.where(good[:, None], w, 0.0)
     program = solver.program
-    if program is not None:
-        instance = program.realize(y, instance)
+    instance = instance if program is None else program.realize(y, instance)
     decided = torch.as_tensor(w)
     with np.errstate(over="ignore", invalid="ignore"):
         true = solver.objective.true_cost(y, decided, instance).numpy()
@@ -111,7 +111,7 @@ def _solver_key(solver: Solver) -> bytes:
 
 
 def keys_of(solver: Solver, costs: Tensor, instance: Instance | None, chunk: int) -> Iterator[bytes]:
-    """One hash per instance of what the solver sees: the vector c = S y + d, right-hand sides and bounds."""
+    """One hash per instance of c = S y + d, right-hand sides and bounds."""
     prefix = _solver_key(solver)
     for rows in torch.arange(len(costs)).split(chunk):
         part = None if instance is None else instance[rows]
@@ -155,12 +155,9 @@ class Cache:
         return self
 
     def _go_without(self, error: Exception) -> None:
-        """A cache that cannot be written saves no time, and costs no answer."""
         self.kept = False
-        self._warn(
-            f"{self} cannot be used ({error}): answers are not kept. Name another folder, by cache= or by the environment variable "
-            "DFLEARN_CACHE, or None for no cache"
-        )
+        remedy = "Name another folder, by cache= or by the environment variable DFLEARN_CACHE, or None for no cache"
+        self._warn(f"{self} cannot be used ({error}): answers are not kept. {remedy}")
 
     def _warn(self, what: str) -> None:
         warnings.warn(what, RuntimeWarning, stacklevel=5)

@@ -66,13 +66,14 @@ class Batch:
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
         """As of `Tensor.to`; ids and start stay as they are, and weights keep their precision."""
-        moved = {
-            f.name: value.to(*args, **kwargs)
-            for f in fields(self)
-            if (value := getattr(self, f.name)) is not None and f.name not in ("ids", "start", "weights")
-        }
-        weights = None if self.weights is None else self.weights.to(moved["features"].device)
-        return replace(self, **moved, weights=weights)
+        return replace(self, **_moved(vars(self), args, kwargs))
+
+
+def _moved(held: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The parts that are held, as of `Tensor.to`; ids and start stay as they are, and weights keep their precision."""
+    kept, there = ("ids", "start", "weights"), {name: value for name, value in held.items() if value is not None}
+    moved = {name: value if name in kept else value.to(*args, **kwargs) for name, value in there.items()}
+    return moved | ({"weights": moved["weights"].to(moved["features"].device)} if "weights" in moved else {})
 
 
 class Together(list[Batch]):
@@ -98,12 +99,12 @@ def collate(batches: Batch | Sequence[Batch], **_: Any) -> Batch:
             return None
         if any(value is None for value in held):
             raise DataError("some of the instances to collate hold a field that others lack")
-        if isinstance(held[0], Instance):
-            names = [f.name for f in fields(Instance)]
-            return Instance(**{name: stack(getattr(value, name) for value in held) for name in names})
-        return torch.stack(held)
+        return whole(Instance, held) if isinstance(held[0], Instance) else torch.stack(held)
 
-    return Batch(**{f.name: stack(getattr(batch, f.name) for batch in batches) for f in fields(Batch)})
+    def whole(kind: Any, parts: Sequence[Any]) -> Any:
+        return kind(**{f.name: stack(getattr(part, f.name) for part in parts) for f in fields(kind)})
+
+    return whole(Batch, batches)
 
 
 class Split(NamedTuple):
@@ -164,15 +165,14 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
         for name, value in self._tensors().items():
-            if name == "ids":
-                _check_column(name, value, torch.int64)
-            elif name == "weights":
-                _check_column(name, value, torch.float64)
-                _check_weights(value)
+            if name in ("ids", "weights"):
+                _check_column(name, value, torch.int64 if name == "ids" else torch.float64)
             elif name != "features":
                 _check_numbers(name, value)
             if value.shape[0] != count:
                 raise DataError(f"{name} has {value.shape[0]} rows where the features have {count}")
+        if weights is not None:
+            _check_weights(weights)
 
     def __len__(self) -> int:
         return self.features.shape[0]
@@ -207,8 +207,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return Batch(self.features[there], pick(self.costs), *rest, ids, weights=pick(self.weights))
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
-        """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that; but
-        its features begin where memory is aligned, as of `batch`, since products of matrices are rounded by that."""
+        """The instances in that order, so many at a time. Several batches are gathered at once; but the features of each are
+        aligned in memory, as of `batch`, since products of matrices are rounded by that."""
         tensors = self._tensors().values()
         if type(self).batch is not DecisionDataset.batch or any(value.requires_grad for value in tensors):
             yield from map(self.batch, order.split(size))  # parts of one whole would share a graph
@@ -241,10 +241,9 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return self._of({name: value[index] for name, value in self._tensors().items()}, self.origin)
 
     def split(self, seed: int, test: int | float = 1000, validation: int | float = 0.2) -> Split:
-        """Test set first, then validation set out of the rest, then training set out of what remains.
+        """Test set first, then validation set out of the rest, as by scikit-learn's `train_test_split` with `random_state=seed`.
 
-        Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up. The same
-        instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
+        Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up.
         """
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise DataError(f"split's first argument is the seed, and {seed!r} is none: write split(0, test={seed!r})")
@@ -265,20 +264,15 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
         """As of `Tensor.to`; ids stay as they are, and weights keep their precision."""
-        kept = ("ids", "weights")
-        moved = {n: v if n in kept else v.to(*args, **kwargs) for n, v in self._tensors().items()}
-        if self.weights is not None:
-            moved["weights"] = self.weights.to(moved["features"].device)
-        return self._of(moved, self.origin)
+        return self._of(_moved(self._tensors(), args, kwargs), self.origin)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file (numpy's format, nothing pickled). It appears whole or not at all."""
-        arrays = {name: value.detach().cpu() for name, value in self._tensors().items()}
-        for name, value in arrays.items():
+        content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "origin": json.dumps(self.origin)}
+        for name, value in self._tensors().items():
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
-        marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
-        content: dict[str, Any] = marker | {name: value.numpy() for name, value in arrays.items()}
+            content[name] = value.detach().cpu().numpy()
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **content)
 
@@ -310,10 +304,8 @@ def _check_numbers(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         what, array = f"{name} must be a torch tensor, got {type(value).__name__}", np.array(value, object)
         if any(isinstance(cell, str | np.datetime64 | datetime) for cell in array.flat):
-            raise DataError(
-                f"{what} that holds more than numbers: encode text and dates first, or pass the table to dflearn.train or "
-                "DecisionFocusedRegressor, which encode them"
-            )
+            why = "or pass the table to dflearn.train or DecisionFocusedRegressor, which encode them"
+            raise DataError(f"{what} that holds more than numbers: encode text and dates first, {why}")
         raise DataError(f"{what}: use torch.as_tensor")
     if not value.is_floating_point():
         raise DataError(f"{name} must be floating-point, got {value.dtype}: call .float()")
@@ -322,10 +314,8 @@ def _check_numbers(name: str, value: Any) -> None:
     bad = value.isnan() if name in ("instance.lower", "instance.upper") else ~value.isfinite()
     if bool(bad.any()):
         rows = bad.flatten(1).any(1).nonzero()
-        raise DataError(
-            f"{name} holds a NaN or an infinity in row {int(rows[0])} ({len(rows)} such rows): "
-            "drop these instances or fill in what is missing"
-        )
+        where = f"{name} holds a NaN or an infinity in row {int(rows[0])} ({len(rows)} such rows)"
+        raise DataError(f"{where}: drop these instances or fill in what is missing")
 
 
 def _check_column(name: str, value: Any, kind: torch.dtype) -> None:
@@ -354,7 +344,7 @@ Examples:
 
 
 def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
-    """The data as a `DecisionDataset`: as they are, or made from torch's own kinds where that leaves no doubt. `name` is for errors.
+    """The data as a `DecisionDataset`. `name` is for errors.
 
     A `TensorDataset` of two tensors holds features and costs; of three, features, costs and decisions. A `Subset` of any of
     these is its part. Everything else is refused, with what to do instead.
@@ -369,19 +359,15 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
     if isinstance(data, Subset):
         kinds = {str(getattr(one, "dtype", type(one).__name__)).removeprefix("torch.") for one in data.indices}
         if kinds == {"bool"}:
-            raise DataError(
-                f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: pass row numbers, "
-                "mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
-            )
+            remedy = "pass row numbers, mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
+            raise DataError(f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: {remedy}")
         return as_dataset(data.dataset, name).subset(list(data.indices))  # type: ignore[arg-type]
     if isinstance(data, TensorDataset) and len(data.tensors) in (2, 3):
         features, costs = data.tensors[:2]
         return DecisionDataset(features, costs, data.tensors[2] if len(data.tensors) == 3 else None)
     if isinstance(data, TensorDataset):
-        raise DataError(
-            f"{name} is a TensorDataset of {len(data.tensors)} tensors, which do not say what they are: name them, "
-            "DecisionDataset(features, costs=…, decisions=…)"
-        )
+        why = "which do not say what they are: name them, DecisionDataset(features, costs=…, decisions=…)"
+        raise DataError(f"{name} is a TensorDataset of {len(data.tensors)} tensors, {why}")
     if isinstance(data, DataLoader):
         how = f"loader.dataset, and batch_size={data.batch_size}"
         raise DataError(f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, {how}")
@@ -391,7 +377,5 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
             f"{name} is a {type(data).__name__} of {len(data)}: name its parts, DecisionDataset(features, costs=…{decisions}), "
             "which are floating-point tensors with one row per instance"
         )
-    raise DataError(
-        f"{name} must be a DecisionDataset; got a {type(data).__name__}: make one, "
-        "DecisionDataset(features, costs=…), of floating-point tensors with one row per instance"
-    )
+    remedy = "make one, DecisionDataset(features, costs=…), of floating-point tensors with one row per instance"
+    raise DataError(f"{name} must be a DecisionDataset; got a {type(data).__name__}: {remedy}")

@@ -120,16 +120,17 @@ def solve_cached(
         bar = stack.enter_context(progress_bar(len(missing), "solving", progress))
         pieces = [missing[start : start + chunk] for start in range(0, len(missing), chunk)]
         batches = (part([first[i] for i in index]) for index in pieces)
+        fields = ("decision", "status", "objective", "bound")
         for which, solution in solver.solve_each(batches):
             index = pieces[which]
-            for name in ("decision", "status", "objective", "bound"):
+            for name in fields:
                 getattr(answers, name)[index] = getattr(solution, name).numpy()
             if store is not None:
                 records = solves_of(solution)
                 fine = believable(solver, *part([first[i] for i in index]), records)
                 store.put((different[i], one) for i, one, passes in zip(index, records, fine, strict=True) if passes)
             bar.update(len(index))
-    rows, fields = torch.tensor(place, dtype=torch.int64), ("decision", "status", "objective", "bound")
+    rows = torch.tensor(place, dtype=torch.int64)
     decision, *rest = (torch.as_tensor(getattr(answers, name))[rows] for name in fields)
     w = decision.to(y).reshape(*batch, solver.objective.n)
     status, objective, bound = (part.reshape(batch) for part in rest)
@@ -141,9 +142,6 @@ def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-u
     from tqdm import tqdm
 
     return tqdm(total=total, desc=what, delay=PROGRESS_DELAY, disable=None if show else True, leave=False)
-
-
-# -- labels that listen to the neighbours ------------------------------------------------------------------------------
 
 
 def label_by_neighbours(
@@ -161,8 +159,7 @@ def label_by_neighbours(
 
         y_i → mean over j of y_ij,   w*_i = mean over j of w*(y_ij)
 
-    Decisions are then averages of optimal ones, feasible for linear programs only. Every loss takes them; train on them,
-    and judge on the data themselves.
+    Averages of optimal decisions are feasible for linear programs only. Train on them, and judge on the data themselves.
 
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
@@ -182,13 +179,11 @@ def label_by_neighbours(
     if data.instance is not None and set(data.instance.present()) - {"d"}:
         raise DataError("these instances have constraints of their own, so decisions of neighbours may not be feasible")
     x = data.features.detach().double().reshape(len(data), -1)
-    # Not as |x|² − 2 xᵀx' + |x'|², which has no digits left for features far from zero (dates, say).
+    # |x|² − 2 xᵀx' + |x'|² would have no digits left for features far from zero (dates, say).
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(torch.inf)
     nearest = distances.topk(k, largest=False).indices
     blends = share * data.costs.unsqueeze(1) + (1 - share) * data.costs[nearest]
-    own = None
-    if data.instance is not None:
-        own = data.instance.map(lambda value: value.unsqueeze(1).expand(-1, k, -1))
+    own = None if data.instance is None else data.instance.map(lambda value: value.unsqueeze(1).expand(-1, k, -1))
     solver = DecisionTask.of(problem, data.costs.shape[1]).solver
     w = solve_cached(solver, blends, own, cache=cache, progress=progress).check().decision.mean(1)
     return DecisionDataset(data.features, blends.mean(1), w, data.instance, data.ids, data.origin, data.weights)

@@ -30,7 +30,7 @@ class Scale:
 
     @classmethod
     def of(cls, objective: Objective, data: DecisionDataset) -> Scale:
-        """Data without costs or without decisions count as if all of them were 1, and so do all-zero ones."""
+        """Missing and all-zero costs or decisions count as 1."""
         y = torch.ones(1, objective.p) if data.costs is None else data.costs
         y = y.detach().cpu().double()
         priced = objective.vector(y) - objective.vector(torch.zeros_like(y))
@@ -44,8 +44,7 @@ class Scale:
         sizes = (_mean(row, data.weights) for row in rows)
         return cls(*(size if 0 < size < torch.inf else 1.0 for size in map(float, sizes)))
 
-    # From a third of these to three times these, the regret on SP-5, KP-100 and CFL-50 differs little; a tenth and ten
-    # times are worse (benchmarks/studies/default_smoothing.py, last in commit 2df5e2c).
+    # From a third to three times these, the regret on SP-5, KP-100 and CFL-50 differs little; a tenth and ten times are worse.
 
     @property
     def mu(self) -> float:

@@ -46,8 +46,7 @@ def parts_of(
         test: of all rows, those to test on: a share up to a half, or a number of rows.
         choose: of the other rows, those to choose by.
         ordered: rows are in order of time, so training < choosing < testing. Otherwise they are drawn by `seed`.
-        gap: how many rows are left out before the validation rows, and before those to test on, in order of time: what
-            is known of a row only later (a forecast of tomorrow, a week's mean) must not reach into the next part.
+        gap: how many rows are left out before the validation rows, and before those to test on, in order of time.
         groups: a label for each row, `(count,)`; rows of one label never lie in two parts. Shares of rows are then met as
             closely as whole groups allow.
 
@@ -101,8 +100,8 @@ def rolling_origins(
         raise OptionError(f"folds is at least 1, got {folds}")
     tested = _size("test", test, count)
     if not 2 * folds <= tested < count:
-        why = "each needs 2, and the first some to train on"
-        raise OptionError(f"test={test} of {count} rows is {tested} for {folds} folds: {why}")
+        rows = f"test={test} of {count} rows is {tested} for {folds} folds"
+        raise OptionError(f"{rows}: each needs 2, and the first some to train on")
     borders = _borders(None if groups is None else _labels(groups, count), count)
     ends = [count - tested + round(tested * fold / folds) for fold in range(folds)]
     starts = [_nearest(borders, end, "test", test) for end in ends] + [count]
@@ -114,8 +113,7 @@ def rolling_origins(
 def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple[Tensor, ...]:
     """The rows 0 … count − 1, shuffled by `seed`, cut into parts of these sizes and a last part with the rest.
 
-    With one size, the rows are those of scikit-learn's `train_test_split` with `random_state=seed`: the first part is its
-    test set, the second its training set, in the same order.
+    With one size, they are test and training set of scikit-learn's `train_test_split` with `random_state=seed`.
 
     Args:
         sizes: by name, for messages. A number of rows, or a share (a float below 1) of all rows, rounded up.
@@ -130,10 +128,8 @@ def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple
     for name, size in sizes.items():
         taken.append(math.ceil(size * count) if isinstance(size, float) else size)
         if not 0 < taken[-1] < count or (isinstance(size, float) and size >= 1):
-            raise OptionError(
-                f"{name}={size} asks for {taken[-1]} of {count} instances; it must leave both parts some: "
-                "pass a smaller number of instances, or a share between 0 and 1"
-            )
+            remedy = "it must leave both parts some: pass a smaller number of instances, or a share between 0 and 1"
+            raise OptionError(f"{name}={size} asks for {taken[-1]} of {count} instances; {remedy}")
     if sum(taken) >= count:
         asked = " and ".join(f"{number} for {name}" for name, number in zip(sizes, taken, strict=True))
         raise OptionError(f"{asked} leave none of {count} instances: pass smaller numbers, or smaller shares")
@@ -165,10 +161,8 @@ def _borders(labels: np.ndarray | None, count: int) -> np.ndarray:
     borders = np.flatnonzero(np.diff(labels)) + 1
     if len(borders) + 1 != labels.max() + 1:
         again = next(i for i in borders.tolist() if labels[i] in labels[:i])
-        raise OptionError(
-            f"groups: the group of row {again} was there before and comes again, so that no cut in order of time keeps "
-            "it whole: sort the rows by group, or leave out ordered or groups"
-        )
+        why = "so that no cut in order of time keeps it whole: sort the rows by group, or leave out ordered or groups"
+        raise OptionError(f"groups: the group of row {again} was there before and comes again, {why}")
     return borders
 
 

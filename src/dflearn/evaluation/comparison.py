@@ -109,9 +109,8 @@ def compare(a: Evaluations, b: Evaluations, *, block: Block = None, seeds: bool 
             instance that several of them judge, by its id, is one draw, with all its differences.
         block: how many consecutive instances, in the order of their ids, are drawn together: for instances in order of
             time, whose neighbours are alike. "auto": the cube root of their number.
-        seeds: whether the pairs are repetitions of one experiment, each with data and training of its own (whatever the
-            ids say). Then a difference must hold over seeds: intervals are of the hierarchical bootstrap, which draws
-            seeds and then instances, and the verdict names the number of seeds. Each seed counts the same.
+        seeds: whether the pairs are repetitions of one experiment, each with data and training of its own. Then intervals are
+            of the hierarchical bootstrap, which draws seeds and then instances. Each seed counts the same.
 
     Examples:
         >>> good = dfl.evaluate(data.costs, problem, data, progress=False)
@@ -120,14 +119,17 @@ def compare(a: Evaluations, b: Evaluations, *, block: Block = None, seeds: bool 
         >>> difference.losses, difference.absolute_regret.value < 0
         (0, True)
     """
-    pairs = _pairs(a, b)
+    ones, others = ([part] if isinstance(part, Evaluation) else list(part) for part in (a, b))
+    if not ones or len(ones) != len(others):
+        raise OptionError(f"compare takes pairs of evaluations, and there are {len(ones)} and {len(others)}")
+    pairs = list(zip(ones, others, strict=True))
     for one, other in pairs:
         _check_pair(one, other)
     if isinstance(block, bool) or not (block in (None, "auto") or (isinstance(block, int) and block >= 1)):
         raise OptionError(f"block is a number of consecutive instances, at least 1, or 'auto'; got {block!r}")
     if seeds and block is not None:
         raise OptionError("seeds are drawn whole, with instances that are independent: leave block out")
-    ones, level = [one for one, _ in pairs], pairs[0][0].confidence
+    level = ones[0].confidence
     difference = np.concatenate([one.regrets - other.regrets for one, other in pairs])
     weights = np.concatenate([np.ones(len(one.ids)) if one.weights is None else one.weights for one in ones])
     size, zero = np.abs(np.concatenate([one.optima for one in ones])), np.concatenate([one.zero_optima for one in ones])
@@ -170,21 +172,13 @@ def compare(a: Evaluations, b: Evaluations, *, block: Block = None, seeds: bool 
     )
 
 
-def _pairs(a: Evaluations, b: Evaluations) -> list[tuple[Evaluation, Evaluation]]:
-    ones, others = ([part] if isinstance(part, Evaluation) else list(part) for part in (a, b))
-    if not ones or len(ones) != len(others):
-        raise OptionError(f"compare takes pairs of evaluations, and there are {len(ones)} and {len(others)}")
-    return list(zip(ones, others, strict=True))
-
-
 def _check_pair(a: Evaluation, b: Evaluation) -> None:
     if a.problem != b.problem or not np.array_equal(a.ids, b.ids):
         raise DataError("only evaluations of the same instances of the same problem, in the same order, can be paired")
     if lost := int((a.infeasible | b.infeasible).sum()):
-        raise DataError(
-            f"{lost} of {len(a.ids)} decisions are infeasible once the truth is known, so that their regrets are infinite and have no "
-            "difference: compare the shares, `infeasible_share`, or add priced slack, Program.elastic(rows, price)"
-        )
+        why = "infeasible once the truth is known, so that their regrets are infinite and have no difference"
+        remedy = "compare the shares, `infeasible_share`, or add priced slack, Program.elastic(rows, price)"
+        raise DataError(f"{lost} of {len(a.ids)} decisions are {why}: {remedy}")
     if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
         raise DataError("the two evaluations have different optima, so they did not judge the same data")
     if not (a.weights is b.weights if a.weights is None or b.weights is None else np.array_equal(a.weights, b.weights)):

@@ -1,9 +1,8 @@
 """Numbers with intervals: each function estimates one quantity from per-instance values and says how surely.
 
-Regrets are skewed and have heavy tails, and Student's t interval around such a mean ends too low: it covers the truth less
-often than it says. So the quantiles of t = (estimate − truth) / standard error are also taken from resamples of the
-instances, always the same ones (the studentized bootstrap: Hall 1992; Efron and Tibshirani 1993, chapter 12), and each
-limit is the farther of the two. `results/coverage` has what the intervals cover."""
+Regrets are skewed, so that Student's t interval covers their mean too rarely. The quantiles of t are therefore also taken from
+resamples of the instances, always the same ones (the studentized bootstrap: Hall 1992; Efron and Tibshirani 1993, chapter 12),
+and each limit is the farther of the two. `results/coverage` has what the intervals cover."""
 
 from __future__ import annotations
 
@@ -93,10 +92,8 @@ def batched_product(
     """Average over consecutive batches of mean(regrets) · mean(inverses), each batch weighted by its rows.
 
     Both `(count,)`; rows where either is NaN are left out of their batch. With weights, a batch is cut where they add up to
-    `batch_size`, even within an instance: so one of weight 2 is one that stands there twice.
-
-    The interval is that of the product of both means, by the studentized bootstrap; its standard error also has what the
-    product of deviations within a batch adds.
+    `batch_size`, even within an instance. The interval is that of the product of both means, by the studentized bootstrap; its
+    standard error also has what the product of deviations within a batch adds.
     """
     kept = ~(np.isnan(regrets) | np.isnan(inverses))
     if not kept.any() or np.isinf(regrets[kept]).any():

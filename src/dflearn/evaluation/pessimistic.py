@@ -2,11 +2,8 @@
 
     max over w of obj(y, w)   s.t.   w feasible,   obj(ŷ, w) ≤ min over v of obj(ŷ, v)
 
-A solver returns one optimal decision of possibly many. A constant prediction makes every decision optimal, and its
-regret is then whatever the solver happens to return; the pessimistic regret does not depend on the solver.
-
-With a convex quadratic part all optimal decisions have the same R w and the same w_j where δ_j > 0, and so the same ½ wᵀQ w:
-the question stays linear.
+A constant prediction makes every decision optimal; its pessimistic regret does not depend on which one the solver returns.
+With a convex quadratic part all optimal decisions have the same R w and the same w_j where δ_j > 0: the question stays linear.
 """
 
 from __future__ import annotations
@@ -132,6 +129,5 @@ def _moves(program: Program, sides: Sides, slope: Array, size: Array, w: Array, 
         G, h = sp.vstack([G, sp.csr_array(slope[None] / scale)], format="csr"), np.append(h, TIE * terms / scale)
     lower = np.where(fixed, 0.0, np.minimum(sides.lower - w, 0.0))
     upper = np.where(fixed, 0.0, np.maximum(sides.upper - w, 0.0))
-    rows = {"A": A, "b": np.zeros(A.shape[0]), "G": G, "h": h, "n": program.n}
-    name = f"{program.name}: optimal decisions"
-    return Program(**rows, lower=lower, upper=upper, integer=program.integer, name=name)
+    rows = {"A": A, "b": np.zeros(A.shape[0]), "G": G, "h": h, "n": program.n, "lower": lower, "upper": upper}
+    return Program(**rows, integer=program.integer, name=f"{program.name}: optimal decisions")

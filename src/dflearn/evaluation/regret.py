@@ -2,10 +2,8 @@
 
     regret_i = cost(w*(ŷ_i), y_i) − obj(y_i, w*(y_i)),   optimum_i = obj(y_i, w*(y_i))
 
-cost(w, y) is obj(y, w); where the program predicts right-hand sides or has recourse variables, it is what w costs once those are
-decided again with the truth, and infinite where that does not help (`solvers.recourse`).
-
-Everyone calls some average of regret_i / |optimum_i| "normalized regret"; here each average has its own name.
+cost(w, y) is obj(y, w); where the program predicts right-hand sides or has recourse variables, it is the cost of w after recourse,
+infinite where none helps (`solvers.recourse`). Each average of regret_i / |optimum_i| has its own name here.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ Predictor = Callable[[Tensor], Tensor]
 PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
-
 ZERO_OPTIMUM = "a zero optimum"  # how notes call it
-
 GAP = 1e-3  # relative to the average optimum: what a solver's gap may explain
 NOT_OPTIMAL = (
     "the decisions of the data are not optimal for the true costs, so these are no regrets: label the data with an exact "
@@ -63,8 +59,7 @@ Examples:
     'mean regret'
 """
 
-# Those of programs whose decisions are settled once the truth is known.
-POST_HOC = {
+POST_HOC = {  # of programs whose decisions are settled once the truth is known
     "infeasible_share": "share of decisions that the truth makes infeasible, and no recourse helps: their regret is infinite",
     "feasible_absolute_regret": "mean regret of the other decisions",
     "feasible_ratio_of_sums": "Σ regret / Σ |optimum| of the other decisions",
@@ -90,18 +85,16 @@ def regrets_of(
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
-    `judge` is a solver or an objective, and `instance` has what differs by row.
-    Equal decisions have regret zero, not round-off: see `Objective.difference`. Where the objective has a `value`, both are
-    what that says. Where a solver's program has predicted right-hand sides or recourse variables, the regret is that after
-    recourse, and infinite where none helps.
+    `judge` is a solver or an objective, and `instance` has what differs by row. Equal decisions have regret zero, not round-off.
+    Where the objective has a `value`, both are by that. Where a solver's program has predicted right-hand sides or recourse
+    variables, the regret is that after recourse, and infinite where none helps.
 
     Examples:
         >>> decisions = problem.solver().solve(predicted).decision
         >>> dfl.evaluation.regrets_of(program.objective, data.costs, decisions, data.decisions).regret.min() >= 0
         tensor(True)
     """
-    objective = judge if isinstance(judge, Objective) else judge.objective
-    program = None if isinstance(judge, Objective) else judge.program
+    objective, program = (judge, None) if isinstance(judge, Objective) else (judge.objective, judge.program)
     settle = None if program is None else recourse_of(program)
     optimum = objective.true_cost(costs, optimal, instance)
     if settle is None:
@@ -121,10 +114,9 @@ def check_linear(solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor,
     if bool(beaten.any()):
         raise DataError(
             f"{int(beaten.sum())} of {beaten.numel()} regrets are negative, the most by {float(-found.regret.min()):.3g}: other "
-            f"decisions cost less under the true costs than the optimal ones, as far as cᵀw tells. If what {solver!r} minimizes "
-            "is more than cᵀw (a quadratic term, a fee), pass from_callable(…, value=(y, w) → true cost). If the decisions of "
-            "the data are not optimal, label them anew. If it is a heuristic, pass the linear value: such regrets are then "
-            "counted"
+            f"decisions cost less under the true costs than the optimal ones, by cᵀw. If {solver!r} minimizes more than cᵀw (a "
+            "quadratic term, a fee), pass from_callable(…, value=(y, w) → true cost). If the decisions of the data are not "
+            "optimal, label them anew. If it is a heuristic, pass the linear value: such regrets are then counted"
         )
 
 
@@ -202,25 +194,21 @@ class Evaluation:
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
-        """Every metric of `METRICS` and `POST_HOC` that is known, with its interval.
+        """Every metric of `METRICS` and `POST_HOC` that is known, with its interval: studentized bootstrap, for shares Wilson's.
 
-        Means, ratios of sums and the published style have studentized bootstrap intervals over instances, always the same
-        resamples; the share has Wilson's. Instances with a zero optimum are left out of `mean_of_ratios` and
-        `published_style`. A mean over an infinite regret is infinite; the other decisions then have means of their own.
-        Intervals stay above zero, unless regrets do not: those of a solver with a gap may be negative.
+        Instances with a zero optimum are left out of `mean_of_ratios` and `published_style`. A mean over an infinite regret is
+        infinite; the other decisions then have means of their own. Intervals stay above zero, unless regrets do not.
         """
         size, kept, lost = np.abs(self.optima), ~self.zero_optima, self.infeasible
         inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
         every = np.ones_like(kept)
 
         def mean(values: np.ndarray, rows: np.ndarray = every) -> Estimate:
-            return estimates.mean(values[rows], self.confidence, self._weights_of(rows))
+            return ratio(values, rows, np.ones_like(size))
 
-        def ratio(values: np.ndarray, rows: np.ndarray = every) -> Estimate:
-            return estimates.ratio_of_sums(values[rows], size[rows], self.confidence, self._weights_of(rows))
-
-        def share(hits: np.ndarray) -> Estimate:
-            return estimates.share(hits, *how)
+        def ratio(values: np.ndarray, rows: np.ndarray = every, by: np.ndarray = size) -> Estimate:
+            weights = None if self.weights is None else self.weights[rows]
+            return estimates.ratio_of_sums(values[rows], by[rows], self.confidence, weights)
 
         how = self.confidence, self.weights
         found = {
@@ -229,7 +217,7 @@ class Evaluation:
             "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, *how),
             "absolute_regret": mean(self.regrets),
             "mse": mean(self.squared_errors),
-            "exact_share": share(self.regrets <= self.roundoff),
+            "exact_share": estimates.share(self.regrets <= self.roundoff, *how),
         }
         if self.pessimistic_regrets is not None:
             found["pessimistic_regret"] = mean(self.pessimistic_regrets)
@@ -237,16 +225,13 @@ class Evaluation:
             found["floor_absolute_regret"] = mean(self.floor_regrets)
             found["floor_ratio_of_sums"] = ratio(self.floor_regrets)
         if self.post_hoc or lost.any():
-            found["infeasible_share"] = share(lost)
+            found["infeasible_share"] = estimates.share(lost, *how)
         if lost.any():
             found["feasible_absolute_regret"] = mean(self.regrets, ~lost)
             found["feasible_ratio_of_sums"] = ratio(self.regrets, ~lost)
         above = bool((self.regrets >= 0).all())
         ordered = {name: found[name] for name in MEANINGS if name in found}
         return {name: e._replace(low=max(e.low, 0.0)) if above or name == "mse" else e for name, e in ordered.items()}
-
-    def _weights_of(self, rows: np.ndarray) -> np.ndarray | None:
-        return None if self.weights is None else self.weights[rows]
 
     mean_of_ratios = _Metric()
     ratio_of_sums = _Metric()
@@ -285,10 +270,11 @@ class Evaluation:
         if self.weights is not None:
             notes.append(f"the {count} instances have weights, worth {self.effective_count:.4g} equal ones")
         if lost := int(self.infeasible.sum()):
-            notes.append(
-                f"{lost} of {count} decisions are infeasible once the truth is known, and no recourse helps: means are infinite; "
+            why = "infeasible once the truth is known, and no recourse helps: means are infinite"
+            remedy = (
                 "those over the other decisions say so. Priced slack makes them finite: Program.elastic(rows, price)"
             )
+            notes.append(f"{lost} of {count} decisions are {why}; {remedy}")
         if zeros := int(self.zero_optima.sum()):
             notes.append(zero_note(zeros, count, "mean_of_ratios and published_style"))
         if negative := int(self.negative_regrets.sum()):
@@ -378,8 +364,10 @@ def evaluate(
         solution = solve_cached(task.solver, y, instance, cache=cache, progress=progress)
         return solution.check(accept, name=lambda i: f"id {int(dataset.ids[i])}").decision
 
-    labels = None if dataset.decisions is None else _labels(dataset, task)
-    if labels is None or not _precise(dataset):
+    given = dataset.decisions
+    labels = None if given is None else _labels(dataset, task)
+    # In single precision fractions are rounded, which would be regret.
+    if labels is None or given is None or not (given.dtype == torch.float64 or bool((given == given.round()).all())):
         labels = decide(costs)
     decisions = decide(predicted)
     found = regrets_of(task.solver, costs, decisions, labels, instance)
@@ -423,17 +411,11 @@ def _labels(dataset: DecisionDataset, task: DecisionTask) -> Tensor:
     bad = ~task.program.is_feasible(labels, task.program.realize(dataset.costs.detach().cpu(), dataset.instance))
     if bool(bad.any()):
         raise DataError(
-            f"{int(bad.sum())} of {len(bad)} labels are not feasible for {task.name} (first: id "
-            f"{int(dataset.ids[bad][0])}): they may come from the relaxation or from another problem; "
-            "label the data with an exact solver of this program, or evaluate data without decisions"
+            f"{int(bad.sum())} of {len(bad)} labels are not feasible for {task.name} (first: id {int(dataset.ids[bad][0])}): they "
+            "may come from the relaxation or from another problem; label the data with an exact solver of this program, or "
+            "evaluate data without decisions"
         )
     return labels
-
-
-def _precise(dataset: DecisionDataset) -> bool:
-    """Whether labels are as good as those of a solver: in single precision fractions are rounded, which would be regret."""
-    labels = dataset.decisions
-    return labels is not None and (labels.dtype == torch.float64 or bool((labels == labels.round()).all()))
 
 
 def _predicted(predictor: Any, dataset: DecisionDataset, task: DecisionTask) -> Tensor:

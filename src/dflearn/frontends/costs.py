@@ -153,9 +153,9 @@ def _by_factor(
     for k, factors in enumerate(spelled.values()):
         for variable, factor in factors.items():
             S[every[variable], k] = factor
-            d[every[variable]] = 0.0
-    entered = {every[variable] for factors in spelled.values() for variable in factors}
-    return Coefficients(sp.csr_array(S), d, tuple(spelled), replaced=_replaced(sorted(entered), coefficients))
+    entered = sorted({every[variable] for factors in spelled.values() for variable in factors})
+    d[entered] = 0.0
+    return Coefficients(sp.csr_array(S), d, tuple(spelled), replaced=_replaced(entered, coefficients))
 
 
 def spelled_out(

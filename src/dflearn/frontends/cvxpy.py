@@ -209,9 +209,8 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
     for parameter in parameters:
         if parameter.value is None and all(parameter is not cost for cost in predicted):
             name = parameter.name()
-            raise ProgramError(
-                f"parameter {name} is neither predicted nor has a value: set {name}.value to a typical one"
-            )
+            remedy = f"set {name}.value to a typical one"
+            raise ProgramError(f"parameter {name} is neither predicted nor has a value: {remedy}")
 
 
 def _stuffed(problem: Any) -> Any:
@@ -233,9 +232,8 @@ def _stuffed(problem: Any) -> Any:
     except cvxpy.error.SolverError as error:
         stuffed = _integer_quadratic(problem)
         if stuffed is None:
-            raise ProgramError(
-                f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
-            ) from error
+            more = "more than linear constraints (a norm, a logarithm, a matrix cone, …)"
+            raise ProgramError(f"the problem needs {more}; {REFORMULATE}") from error
     finally:
         for parameter in empty:
             parameter.value = None
@@ -277,18 +275,15 @@ def _check_only_right_sides(stuffed: Any, j: np.ndarray, k: np.ndarray, columns:
         first, size = stuffed.param_id_to_col, stuffed.param_id_to_size
         return next(p.name() for p in stuffed.parameters if 0 <= column - first[p.id] < size[p.id])
 
-    predicted = k[np.isin(k, columns)]
+    predicted, inside = k[np.isin(k, columns)], k[j < stuffed.x.size]
     if predicted.size:
         where = "in a constraint, or in the objective inside a function such as abs or max"
-        raise ProgramError(
-            f"the predicted parameter {name_of(predicted[0])} stands {where}: predict coefficients of a linear objective"
-        )
-    inside = k[j < stuffed.x.size]
+        remedy = "predict coefficients of a linear objective"
+        raise ProgramError(f"the predicted parameter {name_of(predicted[0])} stands {where}: {remedy}")
     if inside.size:
-        raise ProgramError(
-            f"parameter {name_of(inside[0])} multiplies a variable in a constraint; all instances share their matrices, so "
-            "it must be a constant there: right-hand sides, bounds and the objective may differ"
-        )
+        why = "all instances share their matrices, so it must be a constant there"
+        remedy = "right-hand sides, bounds and the objective may differ"
+        raise ProgramError(f"parameter {name_of(inside[0])} multiplies a variable in a constraint; {why}: {remedy}")
 
 
 def _bounds(stuffed: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -24,7 +24,6 @@ from dflearn.reading import UNREADABLE, unpack
 if TYPE_CHECKING:
     from dflearn.program import Program
 
-
 File = str | os.PathLike[str]
 NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
 # In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
@@ -94,9 +93,9 @@ def _can_be_read(path: Path) -> None:
     try:
         subprocess.run([sys.executable, "-c", reading, str(path)], timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
+        remedy = "rename these rows and variables, or save the model in free MPS or LP format"
         raise ProgramError(
-            f"{path} has names with spaces, and HiGHS does not come to an end with it: rename these rows and variables, or save "
-            "the model in free MPS or LP format"
+            f"{path} has names with spaces, and HiGHS does not come to an end with it: {remedy}"
         ) from error
 
 
@@ -108,10 +107,9 @@ def _screen_lp(path: Path) -> None:
             raise ProgramError(f"{place}{found[1]!r} is read as the coefficient NaN, not a number: {how}")
         for word in WORD.findall(text) if "inf" in text.lower() else ():
             if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
-                raise ProgramError(
-                    f"{place}HiGHS takes {word!r} for infinity, as it does with all names in LP files that begin with inf: give it "
-                    "another name, or save the model as MPS"
-                )
+                why = "as it does with all names in LP files that begin with inf"
+                remedy = "give it another name, or save the model as MPS"
+                raise ProgramError(f"{place}HiGHS takes {word!r} for infinity, {why}: {remedy}")
         if found := TWO_FACTORS.search(text):
             raise ProgramError(f"{place}{found[1]!r} is two factors, of which HiGHS makes a constant: multiply them")
 
@@ -157,7 +155,7 @@ def from_mps(path: File, costs: Costs = "all", *, keep_offset: bool = False, rec
 
 
 def from_lp(path: File, costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()) -> Program:
-    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`.
+    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: as of `from_mps`.
 
     Examples:
         >>> from pathlib import Path
@@ -208,10 +206,8 @@ def _check_lower(path: Path, lp: Any) -> None:
         if lower == 0 > upper:
             mps = path.name.removesuffix(".gz").endswith(".mps")
             how = f"a line MI of {name!r} in BOUNDS" if mps else f"-inf <= {name} <= {upper:g}"
-            raise ProgramError(
-                f"{path}: the upper bound {upper:g} of {name!r} is below its lower bound 0, which holds where none is written: write "
-                f"one, or {how} for none"
-            )
+            why = f"the upper bound {upper:g} of {name!r} is below its lower bound 0, which holds where none is written"
+            raise ProgramError(f"{path}: {why}: write one, or {how} for none")
 
 
 UNNAMED = re.compile(r"HiGHS_R\d+$")  # what HiGHS calls a row that has no name
@@ -236,10 +232,8 @@ def _two_limits(path: Path) -> str:
         row += rest
         if inside and len(RELATION.findall(row)) > 1:
             called = f"row {name!r}" if name else f"a row, {' '.join(row.split())!r},"
-            return (
-                f"{path}, line {number}: {called} has two limits, which HiGHS does not read in LP files: write two rows, one "
-                "with each limit, or save the model as MPS"
-            )
+            remedy = "write two rows, one with each limit, or save the model as MPS"
+            return f"{path}, line {number}: {called} has two limits, which HiGHS does not read in LP files: {remedy}"
     return ""
 
 

@@ -33,8 +33,7 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
         keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
 
     A model that maximizes keeps its sense: costs are values, S is −I. `addRange` has added a variable of Gurobi's own to
-    the model, which is one of "all". Constraints that a callback adds are not part of the model; a model that says it
-    has some is refused.
+    the model, which is one of "all". Models with constraints from a callback are refused.
 
     Examples:
         >>> import gurobipy
@@ -48,7 +47,13 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     if not isinstance(model, gurobipy.Model):
         raise OptionError(f"from_gurobi reads a gurobipy.Model; got a {type(model).__name__}")
     model.update()
-    _check_linear(model)
+    for attribute, what in REFUSED.items():
+        if getattr(model, attribute):
+            raise ProgramError(f"the model has {what}; {REFORMULATE}")
+    if model.NumObj > 1:
+        raise ProgramError(f"the model has {model.NumObj} objectives; a Program has one: keep the one to predict")
+    if model.Params.LazyConstraints:
+        raise ProgramError("lazy constraints of a callback cannot be read: do without, or use from_callable")
     variables, rows = model.getVars(), model.getConstrs()
     names = model.getAttr("VarName", variables)
     sense, rhs = np.array(model.getAttr("Sense", rows)), as_infinite(model.getAttr("RHS", rows))
@@ -88,13 +93,3 @@ def _variables(part: Any) -> list[Any] | None:
     if isinstance(part, gurobipy.MVar):
         return part.reshape(-1).tolist()
     return list(part.values()) if isinstance(part, gurobipy.tupledict) else None
-
-
-def _check_linear(model: Any) -> None:
-    for attribute, what in REFUSED.items():
-        if getattr(model, attribute):
-            raise ProgramError(f"the model has {what}; {REFORMULATE}")
-    if model.NumObj > 1:
-        raise ProgramError(f"the model has {model.NumObj} objectives; a Program has one: keep the one to predict")
-    if model.Params.LazyConstraints:
-        raise ProgramError("lazy constraints of a callback cannot be read: do without, or use from_callable")

@@ -12,12 +12,11 @@ import scipy.sparse as sp
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients
-from dflearn.program.names import RightHandSide, closest, matched
+from dflearn.program.names import Holder, RightHandSide, closest, matched
 from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 
 if TYPE_CHECKING:
     from dflearn.program import Instance, Program, Sense
-
 
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
 SEMI_CONTINUOUS = "semi-continuous: write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
@@ -29,8 +28,8 @@ class Rows:
     """row_lower ≤ M w ≤ row_upper as `Program` has it: A w = b, G w ≤ h and bounds on w.
 
     A row with equal limits is an equality, one with two limits two inequalities, one without limits nothing, one with a single
-    variable bounds. Limits and bounds that cross by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1, are equal. Bounds of integers are
-    integers. The limits given here settle which row is which; `sides` then takes others, one set per instance.
+    variable bounds. Limits and bounds that cross by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1, are equal. The limits given here
+    settle which row is which; `sides` then takes others, one set per instance.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class Rows:
         self._check_possible(row_lower, row_upper)
         first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
         batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
-        own = np.broadcast_to(lower, (*batch, lower.shape[-1]))
         lower, upper = (np.broadcast_to(side, (*batch, side.shape[-1])).copy() for side in (lower, upper))
+        own = lower.copy()
         np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
         np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
         crossed = _barely_crossed(lower, upper)
@@ -103,10 +102,11 @@ class Rows:
         """Where the right-hand side of each named row stands; names that several rows share tell nothing."""
         if self.names is None:
             return None
-        places = {i: RightHandSide("b", place) for place, i in enumerate(self.equal.tolist())}
-        places |= {i: RightHandSide("h", place) for place, i in enumerate(self.above.tolist())}
-        bounds = zip(self.single.tolist(), self.column.tolist(), strict=True)
-        places |= {i: RightHandSide("bound", k) for i, k in bounds}
+        rows: tuple[tuple[Holder, np.ndarray], ...] = (("b", self.equal), ("h", self.above))
+        places = {i: RightHandSide(field, k) for field, some in rows for k, i in enumerate(some.tolist())}
+        places |= {
+            i: RightHandSide("bound", k) for i, k in zip(self.single.tolist(), self.column.tolist(), strict=True)
+        }
         neither = RightHandSide("none", 0)
         for place, i in enumerate(self.below.tolist(), start=len(self.above)):
             places[i] = neither if i in places else RightHandSide("h", place, -1.0)
@@ -172,8 +172,7 @@ class LinearModel:
     def program(self, keep_offset: bool = False) -> Program:
         """The program. A model that maximizes gets −S, −d and −Q, so that its costs remain values in its own sense.
 
-        The offset is dropped, which changes no regret, though objective values. `keep_offset` keeps it by one more variable, fixed
-        to 1; where there is no offset, nothing is added.
+        The offset is dropped, which changes no regret. `keep_offset` keeps it, if there is one, by one more variable, fixed to 1.
         """
         from dflearn.program import Program  # loads torch, which reading a file does without
 

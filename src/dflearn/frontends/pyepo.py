@@ -23,9 +23,8 @@ from dflearn.solvers.highs import HiGHS
 def from_pyepo(optmodel: Any) -> Program:
     """The program of `optmodel`, a PyEPO `optModel` on Gurobi or Pyomo: y are the costs that its `setObj` takes, in that order.
 
-    The variables are those of the underlying model, so that a decision may have more entries than PyEPO's solution: a
-    tour by Miller, Tucker and Zemlin has two arcs per edge, and S says that both cost the same. A model that maximizes
-    keeps its sense: costs are values, S is −I. The model itself is left as it was.
+    The variables are those of the underlying model, so that a decision may have more entries than PyEPO's solution. A model that
+    maximizes keeps its sense: costs are values, S is −I. The model itself is left as it was.
 
     Refused: models with quadratic constraints (PyEPO's portfolio), with constraints from a callback (its DFJ tours), and
     other back ends, whose own `solve` may serve through `from_callable`.
@@ -111,7 +110,6 @@ def to_pyepo(problem: Program | Solver) -> Any:
 
 @cache
 def _model_class() -> Any:
-    """The class, which can only be made where PyEPO is installed."""
     from pyepo import EPO
     from pyepo.model.opt import optModel
 

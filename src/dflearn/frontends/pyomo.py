@@ -17,9 +17,8 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     """The program of a Pyomo `ConcreteModel`. The model is read, not changed.
 
     Args:
-        model: a linear or mixed-integer linear model with one active objective, or one whose objective is convex and quadratic
-            in the variables, which becomes Q. What is deactivated is left out; fixed
-            variables are constants; parameters enter with their present values.
+        model: a linear or mixed-integer linear model with one active objective, which may be convex and quadratic in the variables.
+            What is deactivated is left out; fixed variables are constants; parameters enter with their present values.
         costs: what is predicted. A mutable `Param`, indexed or not, or a list of them: wherever it enters the objective,
             times known data or in a sum, becomes S, and the rest of the objective d. Or variables: a `Var`, a list of
             them, or names as in `from_mps`; their coefficients are replaced by the prediction, and the others are d.
@@ -220,9 +219,8 @@ def _check_free_of(expression: Any, predicted: set[int], what: str, component: A
         return
     for parameter in identify_mutable_parameters(expression):
         if id(parameter) in predicted:
-            raise ProgramError(
-                f"{what} {component.name} depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
-            )
+            why = f"depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
+            raise ProgramError(f"{what} {component.name} {why}")
 
 
 def _check_components(model: Any) -> None:

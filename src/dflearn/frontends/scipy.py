@@ -85,10 +85,8 @@ def from_milp(
     box = bounds if isinstance(bounds, Bounds) else Bounds(*((0, np.inf) if bounds is None else bounds))
     sides = np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)
     about: dict[str, Any] = {"coefficients": _coefficients(costs, c, n), "sense": "minimize", "variable_names": None}
-    rows = sp.vstack([*matrices, sp.csr_array((0, n))])
-    return LinearModel.of(
-        rows, (low, high), sides, _integer(integrality, n), **about, name=name, Q=_matrix(Q)
-    ).program()
+    rows, integer = sp.vstack([*matrices, sp.csr_array((0, n))]), _integer(integrality, n)
+    return LinearModel.of(rows, (low, high), sides, integer, **about, name=name, Q=_matrix(Q)).program()
 
 
 def _matrix(value: Any) -> Any:

@@ -105,10 +105,8 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
             raise OptionError(f"{type(self).__name__} takes no q of an instance: use Smoothed or DavisYin")
         lost = [name for name in instance.learned() if not self.moves(name)]
         if lost:
-            raise OptionError(
-                f"{type(self).__name__} gives no gradient in the instance's {', '.join(lost)}: detach them, or use Smoothed with the "
-                "squared regularizer, or DavisYin with gradient='implicit'"
-            )
+            remedy = "detach them, or use Smoothed with the squared regularizer, or DavisYin with gradient='implicit'"
+            raise OptionError(f"{type(self).__name__} gives no gradient in the instance's {', '.join(lost)}: {remedy}")
 
     def moves(self, field: str) -> bool:
         """Whether the decision has a gradient in this field of an instance."""
@@ -133,9 +131,7 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
 
 def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
     """`(*batch, k)` as a contiguous array `(count, k)` for the kernels: float64 or float32 as it is, or the dtype given."""
-    rows = x.detach()
-    if x.ndim != 2:
-        rows = rows.reshape(count, x.shape[-1])
+    rows = x.detach() if x.ndim == 2 else x.detach().reshape(count, x.shape[-1])
     if x.dtype not in NUMBERS:
         rows = rows.double()
     if not x.is_cpu:
@@ -222,8 +218,8 @@ def attached(value: Tensor, backward: Callable[[Tensor, Tensor], tuple[Tensor | 
 def with_gradient(costs: Tensor, w: Tensor, backward: Callable[[Tensor, Tensor], Tensor], why: str = "") -> Tensor:
     """The decision w that belongs to the costs, differentiable.
 
-    backward: turns a gradient in w, and w, into the gradient in the costs, in differentiable operations; or else `why` says why
-        there are no second derivatives, in the error for whoever asks for one.
+    backward: turns a gradient in w, and w, into that in the costs, in differentiable operations; or else `why` is the error for
+        second derivatives.
     """
     if not (costs.requires_grad and torch.is_grad_enabled()):
         refuse_tangent(costs)
@@ -239,9 +235,8 @@ def with_gradient(costs: Tensor, w: Tensor, backward: Callable[[Tensor, Tensor],
 def refuse_tangent(costs: Tensor) -> None:
     """An error where derivatives are carried forward (`torch.autograd.forward_ad`): the decision would silently have none."""
     if unpack_dual(costs).tangent is not None:
-        raise OptionError(
-            "layers have no derivatives in forward mode: use backward(), torch.autograd.grad or torch.autograd.functional.jacobian"
-        )
+        remedy = "use backward(), torch.autograd.grad or torch.autograd.functional.jacobian"
+        raise OptionError(f"layers have no derivatives in forward mode: {remedy}")
 
 
 def symmetric(v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -> Tensor:
@@ -371,8 +366,9 @@ class AroundSolver(Layer):
 
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         if isinstance(y, Tensor) and y.is_cuda and not self.solver.on_devices:
-            name = type(self.solver).__name__
-            self._warn_of_cpu(f"{name} solves on the CPU, to which costs on {y.device} are copied")
+            self._warn_of_cpu(
+                f"{type(self.solver).__name__} solves on the CPU, to which costs on {y.device} are copied"
+            )
         return super().solve(y, instance, start)
 
     def extra_repr(self) -> str:

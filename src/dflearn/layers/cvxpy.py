@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL, Certifier
-from dflearn.errors import MissingExtraError, OptionError
+from dflearn.errors import OptionError, optional
 from dflearn.layers.base import Layer, PositiveWeight, one_of, symmetric, with_gradient
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
@@ -67,10 +67,9 @@ class CvxpySmoothed(Layer):
     ) -> None:
         super().__init__(program.objective)
         if program.Q is not None:
-            raise OptionError(
-                f"CvxpySmoothed takes linear objectives, and {program!r} has a quadratic one: use Smoothed"
-            )
-        _import()
+            raise OptionError(f"CvxpySmoothed takes linear objectives; {program!r} has a quadratic one: use Smoothed")
+        with _quiet():
+            optional("cvxpylayers.torch", "cvxpy", "CvxpySmoothed")
         self.program, self.mu = program.relax(), mu
         self.regularizer = one_of("regularizer", regularizer, "squared", "norm")
         self.solver_args = {
@@ -138,27 +137,17 @@ class CvxpySmoothed(Layer):
         return layer._solve(chosen(y), None if instance is None else instance.map(chosen), None)
 
     def _implicit(self, c: Tensor, sides: Sides) -> tuple[Tensor, Tensor]:
-        """w `(count, n)` for c `(count, n)`, and the multipliers of the rows.
-
-        cvxpylayers copies tensors into arrays in a way that numpy deprecates, in backward as well: hence both
-        directions run here, where its warnings are kept from the caller.
-        """
+        """w `(count, n)` for c `(count, n)`, and the multipliers of the rows; warnings of cvxpylayers are kept from the caller."""
         form, lower, upper = self.program.equality_form(), sides.lines("lower"), sides.lines("upper")
         kinds = _kinds(lower[0], upper[0])
-        parts = (
-            sides.lines("b")[:, form.kept],
-            sides.lines("h"),
-            lower[:, kinds[0]],
-            lower[:, kinds[1]],
-            upper[:, kinds[2]],
-        )
+        bounds = (side[:, kind] for side, kind in zip((lower, lower, upper), kinds, strict=True))
+        parts = (sides.lines("b")[:, form.kept], sides.lines("h"), *bounds)
         parameters = [torch.tensor(part).expand(len(c), -1) for part in parts if part.shape[1]]
         with _quiet():
             layer = _written(self.program, self.mu, self.regularizer, *(kind.tobytes() for kind in kinds))
         wanted = c.requires_grad and torch.is_grad_enabled()
-        arguments = self.solver_args
-        if not wanted:  # then diffcp refuses options of backward
-            arguments = {name: value for name, value in arguments.items() if name not in BACKWARD_ONLY}
+        refused = () if wanted else BACKWARD_ONLY  # by diffcp
+        arguments = {name: value for name, value in self.solver_args.items() if name not in refused}
         leaf = c.detach().requires_grad_(wanted)
         with _quiet(), torch.set_grad_enabled(wanted):
             w, *multipliers = layer(leaf, *parameters, solver_args=arguments)
@@ -198,10 +187,7 @@ def _written(program: Program, mu: float, regularizer: str, *bytes_of_kinds: byt
 
 
 def _kinds(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which variables are fixed, and which others have a lower and an upper bound; `(…, n)`.
-
-    One equality fixes a variable: two inequalities would have no interior.
-    """
+    """Which variables are fixed (by one equality), and which others have a lower and an upper bound; `(…, n)`."""
     fixed = lower == upper
     return fixed, np.isfinite(lower) & ~fixed, np.isfinite(upper) & ~fixed
 
@@ -224,11 +210,3 @@ def _quiet() -> Iterator[None]:
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _import() -> None:
-    try:
-        with _quiet():
-            import cvxpylayers.torch  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError('CvxpySmoothed needs cvxpylayers: pip install "dflearn[cvxpy]"') from error

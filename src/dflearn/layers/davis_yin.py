@@ -131,7 +131,7 @@ class DavisYin(WithoutCaches, Layer):
 
     @cached_property
     def rows(self) -> SplittingRows:
-        """The program's rows with slacks, made when they are first needed: numba may be missing until then."""
+        """The program's rows with slacks."""
         from dflearn.engine.davis_yin.data import SplittingRows
 
         return SplittingRows(self.program)
@@ -145,7 +145,6 @@ class DavisYin(WithoutCaches, Layer):
 
     @cached_property
     def quadratic(self) -> QuadraticRows:
-        """The same for quadratic objectives."""
         return QuadraticRows(self.program)
 
     def regularization(self, w: Tensor) -> Tensor:
@@ -190,9 +189,7 @@ class DavisYin(WithoutCaches, Layer):
         norm = np.asarray((0.0 if Q is None else Q.norm) + (0.0 if q is None else q.max(1, initial=0.0)))
         if q is not None and self.step is not None and (self.step * (mu + norm) >= 2).any():
             stop = float((2 / (mu + norm)).min())
-            raise OptionError(
-                f"with the instances' q, the iterations converge for steps 0 < α < {stop:g}; got {self.step}"
-            )
+            raise OptionError(f"with the instances' q, iterations converge for steps 0 < α < {stop:g}; got {self.step}")
         backend: Backend
         if self._stays_on(costs.device):
             recorded = self.iterations if record else 0

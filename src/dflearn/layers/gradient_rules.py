@@ -44,16 +44,13 @@ def difference_gradient(
     """
     own = None if instance is None else instance.map(lambda part: part.detach().clone())
 
-    def moved(by: Tensor) -> Tensor:
-        return solve(raised(objective, own, by))
-
     def backward(gradient: Tensor, _: Tensor) -> Tensor:
         step = step_of(gradient)
         if not step:
             return torch.zeros_like(gradient)
-        if two_sided:
-            return (moved(step * gradient) - moved(-step * gradient)) / (2 * step)
-        return (moved(step * gradient) - w) / step
+        above = solve(raised(objective, own, step * gradient))
+        below = solve(raised(objective, own, -step * gradient)) if two_sided else w
+        return (above - below) / (2 * step if two_sided else step)
 
     return backward
 
@@ -89,10 +86,7 @@ class BlackBox(AroundSolver):
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         solution, step, costs = self.solver.solve(y.detach(), instance, start), self.step, y.detach().clone()
         w, from_here, c = solution.decision, solution.start, self.objective.vector(y, instance)
-
-        def solve(there: Instance) -> Tensor:
-            return self.solver.solve(costs, there, from_here).check().decision
-
+        solve = lambda there: self.solver.solve(costs, there, from_here).check().decision  # noqa: E731
         backward = difference_gradient(solve, self.objective, instance, w, lambda gradient: step)
         return replace(solution, decision=with_gradient(c, w, backward, NO_MORE.format("BlackBox")))
 
@@ -105,8 +99,7 @@ class NegativeIdentity(AroundSolver):
         norm:  c / ‖c‖        J = (I − ĉĉᵀ)/‖c‖, ĉ = c/‖c‖: the size of the costs never matters
         std:   norm of mean   both
 
-    Costs that do not matter get no gradient, so that they do not drift. The paper solves at the projected costs, which is another
-    problem where the decision depends on what is projected away: here w* is at c always.
+    Costs that do not matter get no gradient, so that they do not drift. The paper solves at the projected costs; here w* is at c.
 
     Args:
         solver: any exact solver; there is no second solve.
@@ -128,11 +121,9 @@ class NegativeIdentity(AroundSolver):
         solution, c = self.solver.solve(y.detach(), instance, start), self.objective.vector(y, instance)
         at = c.detach().clone()  # whoever writes to y later does not move where the Jacobian is
 
-        def backward(gradient: Tensor, _: Tensor) -> Tensor:
-            return -self._pulled_back(at, gradient)
-
         why = NO_MORE.format("NegativeIdentity")
-        return replace(solution, decision=with_gradient(c, solution.decision, backward, why))
+        w = with_gradient(c, solution.decision, lambda gradient, _: -self._pulled_back(at, gradient), why)
+        return replace(solution, decision=w)
 
     def _pulled_back(self, c: Tensor, g: Tensor) -> Tensor:
         """Jᵀ g."""
@@ -232,9 +223,8 @@ class ImplicitMLE(Sampled):
         def solve(there: Instance) -> Tensor:
             return self._solve_samples(noisy, there, from_here).check().decision.mean(-2)
 
-        difference = difference_gradient(
-            solve, self.objective, instance, w, self._steps(c.detach()), two_sided=self.two_sided
-        )
+        how = self.objective, instance, w, self._steps(c.detach())
+        difference = difference_gradient(solve, *how, two_sided=self.two_sided)
 
         def backward(gradient: Tensor, decision: Tensor) -> Tensor:
             slope = difference(gradient, decision)

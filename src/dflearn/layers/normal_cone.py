@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,10 +43,8 @@ class NormalCone(Layer):
         super().__init__(program.objective)
         self.program, self.iterations = program.relax(), int(iterations)
         self.variant = one_of("variant", variant, "exact", "inner")
-        cone = Program(
-            A=program.A, b=0.0, G=program.G, h=0.0, lower=-np.inf, upper=np.inf, n=program.n, name="tangent cone"
-        )
-        self.tangent = Smoothed(cone, mu=1.0)
+        free: dict[str, Any] = {"lower": -np.inf, "upper": np.inf, "n": program.n, "name": "tangent cone"}
+        self.tangent = Smoothed(Program(A=program.A, b=0.0, G=program.G, h=0.0, **free), mu=1.0)
         self.start_width = self.tangent.start_width if variant == "exact" else 0
         self._sizes = abs(program.G)
         rows = sp.csr_array(sp.vstack([program.A, program.G]))
@@ -69,11 +67,8 @@ class NormalCone(Layer):
         sides = self.program.sides(instance, flat.shape[0])
         feasible = self.program.is_feasible(w, instance).reshape(-1)
         if not bool(feasible.all()):
-            bad = int((~feasible).nonzero()[0])
-            raise ProgramError(
-                f"instance {bad}: the decision violates the program's constraints, so it has no normal cone; "
-                "CaVE needs decisions of this very program"
-            )
+            why = "violates the program's constraints, so it has no normal cone; CaVE needs decisions of this very program"
+            raise ProgramError(f"instance {int((~feasible).nonzero()[0])}: the decision {why}")
         tight, low, high = self._binding(flat, sides)
 
         def field(array: np.ndarray) -> Tensor:

@@ -46,9 +46,8 @@ class Sampled(AroundSolver):
     def _solve_samples(self, noisy: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         """One answer per sample, `(*batch, samples)`.  noisy `(*batch, samples, p)`; start `(*batch, start_width)`."""
         starts = None if start is None else start.reshape(*noisy.shape[:-1], self.solver.start_width)
-        return self.solver.solve(
-            noisy, None if instance is None else instance.map(partial(repeated, self.samples)), starts
-        )
+        instances = None if instance is None else instance.map(partial(repeated, self.samples))
+        return self.solver.solve(noisy, instances, starts)
 
     def _mean(self, solution: Solution, decision: Tensor, slope: Tensor | None = None) -> Solution:
         """The answers of the samples as one per instance, with this decision."""

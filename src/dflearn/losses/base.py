@@ -83,11 +83,8 @@ class Loss(nn.Module, metaclass=Constructed):
         """An error where the loss is not defined for such a program."""
         if program is None:
             return
-        if self.linear and program.Q is not None:
-            raise OptionError(
-                f"{program!r} has a quadratic objective, and {type(self).__name__} is defined for linear ones; train with "
-                "SPOPlus, SCE or FenchelYoung"
-            )
+        if program.Q is not None:
+            self._check_linear(f"{program!r} has a quadratic objective")
         if self.known_rows and program.predicts_rows:
             raise OptionError(
                 f"{program!r} has predicted right-hand sides: what is optimal for the truth may be infeasible for the prediction, so "
@@ -108,22 +105,21 @@ class Loss(nn.Module, metaclass=Constructed):
             if getattr(batch, field) is None:
                 raise DataError(f"{type(self).__name__} needs {field}, and the data hold none. {_REMEDY[field]}")
         # Tensors of other shapes would broadcast into a number that looks like a loss.
+        own = f"predicted costs {tuple(predicted.shape)}"
         if batch.costs is not None and batch.costs.shape != self._costs_shape(predicted):
-            raise ShapeError(
-                f"predicted costs {tuple(predicted.shape)} and true costs {tuple(batch.costs.shape)} differ in shape"
-            )
+            raise ShapeError(f"{own} and true costs {tuple(batch.costs.shape)} differ in shape")
         if batch.decisions is not None and batch.decisions.shape[:-1] != predicted.shape[:-1]:
-            raise ShapeError(
-                f"predicted costs {tuple(predicted.shape)} and decisions {tuple(batch.decisions.shape)} "
-                "differ in their batch shape"
-            )
-        if self.linear and batch.instance is not None and batch.instance.q is not None:
-            raise OptionError(
-                f"the instances have a q, a quadratic objective, and {type(self).__name__} is defined for linear ones; train "
-                "with SPOPlus, SCE or FenchelYoung"
-            )
+            raise ShapeError(f"{own} and decisions {tuple(batch.decisions.shape)} differ in their batch shape")
         if batch.instance is not None:
+            if batch.instance.q is not None:
+                self._check_linear("the instances have a q, a quadratic objective")
             self._check_learned(batch.instance)
+
+    def _check_linear(self, found: str) -> None:
+        """An error where a quadratic objective was found, and the loss is not defined for one."""
+        if self.linear:
+            remedy = "train with SPOPlus, SCE or FenchelYoung"
+            raise OptionError(f"{found}, and {type(self).__name__} is defined for linear ones; {remedy}")
 
     def _check_learned(self, instance: Instance) -> None:
         """An error where a gradient in the instance's fields is wanted that the loss does not give."""
@@ -215,6 +211,14 @@ class Combined(Loss):
         return LossOutput(value, replace(shown, seconds=sum(solution.seconds for solution in solutions)))
 
 
+def one_each(value: Any, shape: tuple[int, ...], what: str, who: str = "it", remedy: str = "") -> Tensor:
+    """What a user's function returned, one value for each; an error where it has another shape."""
+    if isinstance(value, Tensor) and value.shape == shape:
+        return value
+    got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    raise ShapeError(f"{what}, shape {tuple(shape)}; {who} returned {got}{remedy}")
+
+
 class FunctionLoss(Loss):
     """function(ŷ, batch), for what is written in a line: `fit(model, lambda y, batch: (y - batch.costs).abs().mean(-1), data)`.
 
@@ -228,7 +232,6 @@ class FunctionLoss(Loss):
     """
 
     needs: tuple[Field, ...] = ()
-
     by_layer = True
 
     def __init__(self, function: Callable[[Tensor, Batch], Tensor]) -> None:
@@ -239,14 +242,9 @@ class FunctionLoss(Loss):
         return getattr(self.function, "__qualname__", repr(self.function))
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
-        value = self.function(predicted, batch)
-        if not isinstance(value, Tensor) or value.shape != predicted.shape[:-1]:
-            got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            raise ShapeError(
-                f"a loss has one value per instance, shape {tuple(predicted.shape[:-1])}; {self.extra_repr()} returned {got}: "
-                "take means over the costs, .mean(-1), and leave the mean over instances to training"
-            )
-        return LossOutput(value)
+        value, who = self.function(predicted, batch), self.extra_repr()
+        remedy = ": take means over the costs, .mean(-1), and leave the mean over instances to training"
+        return LossOutput(one_each(value, predicted.shape[:-1], "a loss has one value per instance", who, remedy))
 
 
 # -- gradients that are known without going through the layer ---------------------------------------------------------

@@ -23,22 +23,17 @@ Label = Literal["exact", "smoothed"]
 BYTES = 2**28  # of decisions that a loss keeps; other instances are solved at each step
 
 
-def check_label(label: str) -> tuple[Field, ...]:
-    """The field of a batch that such a label comes from."""
-    return ("decisions",) if one_of("label", label, "exact", "smoothed") == "exact" else ("costs",)
-
-
 class Labels(WithoutCaches):
     """What a loss contrasts with: the data's decision w*, or layer(y), a constant.
 
-    layer(y) is kept by a digest of the costs and the instance's fields: one store serves all data sets, in any order and any process. It is
-    emptied when the layer, its μ, the dtype or the device changes. A layer with a state, such as noise or a pool, is asked at each step.
+    layer(y) is kept by a digest of the costs and the instance's fields, until the layer, its μ, the dtype or the device changes. A layer
+    with a state, such as noise or a pool, is asked at each step.
     """
 
     made_anew: ClassVar[Mapping[str, Callable[[], Any]]] = {"_found": dict, "_of": tuple}
 
     def __init__(self, label: Label) -> None:
-        self.label = label
+        self.label = one_of("label", label, "exact", "smoothed")
         self._found: dict[bytes, Tensor] = {}
         self._of: tuple[Any, ...] = ()
 
@@ -47,7 +42,9 @@ class Labels(WithoutCaches):
         if self.label == "exact":
             return batch.require("decisions"), 0.0
         costs, instance = batch.require("costs").detach(), batch.instance
-        if torch.compiler.is_compiling() or _is_captured(costs) or _has_state(layer):
+        captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+        has_state = any(not isinstance(value, dict) or bool(value) for value in layer.state_dict().values())
+        if torch.compiler.is_compiling() or captured or has_state:
             return _solved(layer, costs, instance)
         settings = (layer, costs.dtype, costs.device, *(getattr(layer, number) for number in layer.annealed))
         if settings != self._of:
@@ -80,14 +77,6 @@ def _solved(layer: Layer, costs: Tensor, instance: Instance | None) -> tuple[Ten
     return solution.decision, solution.seconds
 
 
-def _has_state(layer: Layer) -> bool:
-    return any(not isinstance(value, dict) or bool(value) for value in layer.state_dict().values())
-
-
-def _is_captured(costs: Tensor) -> bool:
-    return costs.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
 def _digests(costs: Tensor, instance: Instance | None) -> list[bytes]:
     """One per instance: equal where costs and the instance's fields are equal, bit for bit."""
     fields = {} if instance is None else instance.present()
@@ -99,7 +88,22 @@ def _digests(costs: Tensor, instance: Instance | None) -> list[bytes]:
     ]
 
 
-class SCE(Loss):
+class Contrast(Loss):
+    """A loss that contrasts the layer's decision with a label."""
+
+    layer: Layer
+    known_rows = True
+
+    def __init__(self, layer: Layer, label: Label, *needs: Field) -> None:
+        super().__init__(layer)
+        self.labels = Labels(label)
+        self.needs = tuple(dict.fromkeys((*needs, "decisions" if label == "exact" else "costs")))
+
+    def extra_repr(self) -> str:
+        return f"label={self.labels.label!r}"
+
+
+class SCE(Contrast):
     """With w = layer(ŷ):
 
         shifted:  obj(ŷ, w*) − obj(ŷ, w) + obj(y, w) − obj(y, w*)  =  (ŷ − y)ᵀ Sᵀ(w* − w)
@@ -121,20 +125,16 @@ class SCE(Loss):
         True
     """
 
-    layer: Layer
-    known_rows = True
     by_layer = True
 
     def __init__(
         self, layer: Layer, *, variant: Literal["shifted", "plain"] = "shifted", label: Label = "exact"
     ) -> None:
-        super().__init__(layer)
-        self.variant, self.labels = one_of("variant", variant, "shifted", "plain"), Labels(label)
-        costs: tuple[Field, ...] = ("costs",) if variant == "shifted" else ()
-        self.needs = tuple(dict.fromkeys(costs + check_label(label)))
+        super().__init__(layer, label, *(("costs",) if variant == "shifted" else ()))
+        self.variant = one_of("variant", variant, "shifted", "plain")
 
     def extra_repr(self) -> str:
-        return f"variant={self.variant!r}, label={self.labels.label!r}"
+        return f"variant={self.variant!r}, {super().extra_repr()}"
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance
@@ -149,7 +149,7 @@ class SCE(Loss):
         return LossOutput(value, solution)
 
 
-class FenchelYoung(Loss):
+class FenchelYoung(Contrast):
     """obj(ŷ, w*) + Ω(w*) − min over w of (obj(ŷ, w) + Ω(w)),   gradient Sᵀ(w* − layer(ŷ)).
 
     Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its conjugate: the value
@@ -165,15 +165,8 @@ class FenchelYoung(Loss):
         torch.Size([40])
     """
 
-    layer: Layer
-    known_rows = True
-
     def __init__(self, layer: Layer, *, label: Label = "exact") -> None:
-        super().__init__(layer)
-        self.labels, self.needs = Labels(label), check_label(label)
-
-    def extra_repr(self) -> str:
-        return f"label={self.labels.label!r}"
+        super().__init__(layer, label)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         return fenchel_young(self.layer, predicted, batch, self.labels)
@@ -225,7 +218,7 @@ class SPOPlus(Loss):
         return LossOutput(self.layer.objective.difference(shifted, *pair, batch.instance), solution)
 
 
-class SmoothedSPOPlus(Loss):
+class SmoothedSPOPlus(Contrast):
     """SPO+ of the smoothed program, the Fenchel-Young loss at the costs of SPO+:
 
         obj(2ŷ − y, v) + Ω(v) − min over w of (obj(2ŷ − y, w) + Ω(w)),   gradient 2Sᵀ(v − layer(2ŷ − y)).
@@ -244,15 +237,8 @@ class SmoothedSPOPlus(Loss):
         torch.Size([40])
     """
 
-    layer: Layer
-    known_rows = True
-
     def __init__(self, layer: Layer, *, label: Label = "smoothed") -> None:
-        super().__init__(layer)
-        self.labels, self.needs = Labels(label), tuple(dict.fromkeys(("costs", *check_label(label))))
-
-    def extra_repr(self) -> str:
-        return f"label={self.labels.label!r}"
+        super().__init__(layer, label, "costs")
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         return fenchel_young(self.layer, 2 * predicted - batch.require("costs"), batch, self.labels)

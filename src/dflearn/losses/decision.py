@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import OptionError, ShapeError, SolverError
+from dflearn.errors import OptionError, SolverError
 from dflearn.layers.base import Layer, one_of, raised, weight
 from dflearn.layers.perturbed import repeated
 from dflearn.layers.smoothed import Smoothed
-from dflearn.losses.base import Field, Loss, LossOutput, slope_of_optimum, with_slope
+from dflearn.losses.base import Field, Loss, LossOutput, one_each, slope_of_optimum, with_slope
 from dflearn.program import Instance, Program
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Status
@@ -45,10 +45,8 @@ class Regret(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
         if layer.objective.value is not None:
-            raise OptionError(
-                "the regret as a loss needs a gradient, which the `value` of a solver has not: train with SPO+ or a perturbed "
-                "Fenchel-Young loss, and judge by the regret"
-            )
+            remedy = "train with SPO+ or a perturbed Fenchel-Young loss, and judge by the regret"
+            raise OptionError(f"the regret as a loss needs a gradient, which the `value` of a solver has not: {remedy}")
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
@@ -93,8 +91,8 @@ class TaskLoss(Loss):
 
         cost(w, y) = min over v of obj(y, v)   s.t.   v feasible for y,   v_j = w_j where j is no recourse variable
 
-    Its gradient in w is that of the optimal value, from the prices of the rows: (S y + d + Q v − Mᵀ prices)_j for the variables
-    that stay. Recourse is continuous here: integrality is dropped. Without predicted right-hand sides and recourse it is obj(y, w): the regret up to a constant.
+    Its gradient in w is that of the optimal value, from the prices of the rows: (S y + d + Q v − Mᵀ prices)_j for the variables that
+    stay. Recourse is continuous. Without predicted right-hand sides and recourse the loss is obj(y, w): the regret up to a constant.
 
     Args:
         layer: differentiable in what is predicted, `Smoothed`; where right-hand sides are predicted, through them too.
@@ -118,10 +116,8 @@ class TaskLoss(Loss):
         self.cost, self.judge = cost, program
         self.needs = ("costs",) if cost is None else ()
         if program is not None and program.n > layer.objective.n:
-            raise OptionError(
-                f"{program!r} judges decisions of {layer.objective.n} variables: it must be the program whose `scenarios` the "
-                "layer decides by"
-            )
+            remedy = "it must be the program whose `scenarios` the layer decides by"
+            raise OptionError(f"{program!r} judges decisions of {layer.objective.n} variables: {remedy}")
         program = layer.program if program is None else program
         self._recourse: _Priced | None = None
         if cost is None and program is not None and (program.predicts_rows or program.recourse is not None):
@@ -135,16 +131,11 @@ class TaskLoss(Loss):
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         if self.judge is not None and batch.instance is not None:
-            raise OptionError(
-                "TaskLoss(layer, program=…) knows no instances, which would differ between the two programs"
-            )
+            raise OptionError("TaskLoss(layer, program=…) takes no instances: they would differ between the programs")
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
         decision = solution.decision if self.judge is None else solution.decision[..., : self.judge.n]
         if self.cost is not None:
-            value = self.cost(decision, batch)
-            if not isinstance(value, Tensor) or value.shape != decision.shape[:-1]:
-                got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
-                raise ShapeError(f"a cost has one value per instance, shape {tuple(decision.shape[:-1])}; got {got}")
+            value = one_each(self.cost(decision, batch), decision.shape[:-1], "a cost has one value per instance")
             return LossOutput(value, solution)
         costs = batch.require("costs")
         if self._recourse is None:
@@ -178,18 +169,16 @@ class _Priced:
         if filled is not None:  # slack alone, in closed form
             if not filled.feasible.all():
                 raise self._infinite(int(np.argmin(filled.feasible)))
-            v = filled.decision
-            steep = c + self.second.bend(v, q) - (self.matrix.T @ filled.prices.T).T
-            return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), np.where(self.second.mask, 0.0, steep)
+            v, bent = filled.decision, self.second.bend(filled.decision, q)
+            steep = c + bent - (self.matrix.T @ filled.prices.T).T
+            return (c * v).sum(1) + 0.5 * (v * bent).sum(1), np.where(self.second.mask, 0.0, steep)
         found = self.second.solve(c, w, self.program.sides(truth, count), q)
         if (found.status != int(Status.OPTIMAL)).any():
             i = int(np.argmax(found.status != int(Status.OPTIMAL)))
             if found.status[i] == int(Status.INFEASIBLE):
                 raise self._infinite(i)
-            raise SolverError(
-                f"instance {i}: no prices of its recourse were found, for numerical reasons, or because its cost falls without "
-                "end; check the scales and bounds"
-            )
+            why = "for numerical reasons, or because its cost falls without end; check the scales and bounds"
+            raise SolverError(f"instance {i}: no prices of its recourse were found, {why}")
         v = found.decision
         return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), found.slope
 
@@ -263,17 +252,14 @@ class ScoreFunction(Loss):
         """`(*batch, samples)`; an error where it is infinite."""
         if self.cost is not None:
             value = self.cost(decision, Batch(batch.features, costs, None, instance))
-            if not isinstance(value, Tensor) or value.shape != decision.shape[:-1]:
-                raise ShapeError(f"a cost has one value per decision, shape {tuple(decision.shape[:-1])}")
+            value = one_each(value, decision.shape[:-1], "a cost has one value per decision")
         elif self._recourse is not None:
             value = self._recourse.settle(costs, decision, instance).cost
         else:
             value = self.layer.objective.true_cost(costs, decision, instance)
         if not bool(value.isfinite().all()):
-            raise SolverError(
-                "a decision is infeasible once the truth is known and no recourse helps, so its cost is infinite: add priced slack, "
-                "program.elastic(rows, price)"
-            )
+            why = "so its cost is infinite: add priced slack, program.elastic(rows, price)"
+            raise SolverError(f"a decision is infeasible once the truth is known and no recourse helps, {why}")
         return value
 
 

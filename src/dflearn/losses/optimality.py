@@ -27,8 +27,7 @@ class CaVE(Loss):
     w* is optimal for the relaxation if and only if v ∈ N, and then the loss is zero. p is a constant for the gradient.
 
     Only decisions are needed. Where v is opposite to the whole cone, p = 0 and the loss is one, without a gradient. At an
-    integer w* that is no vertex of the relaxation N is too small a target: rows that do not bind at w*, but exclude
-    better points, are missing from it.
+    integer w* that is no vertex of the relaxation N is too small: it lacks rows that exclude better points but do not bind.
 
     Args:
         program, variant, iterations: of the layer, see `NormalCone`. "exact" goes to the projection, "inner" a few
@@ -61,12 +60,11 @@ class LAVA(WithoutCaches, Loss):
     """Σ over the vertices v next to w* of max(obj(ŷ, w*) − obj(ŷ, v), −ε).
 
     A vertex of a linear program is optimal if and only if no vertex next to it is better, so the loss is at its least
-    exactly where w* is optimal with a margin of ε against each of them. Convex in ŷ, piecewise linear; decisions
-    suffice. The vertices are found when a decision is first seen, and remembered; then nothing is solved any more.
+    exactly where w* is optimal with a margin of ε against each of them. Convex in ŷ, piecewise linear; decisions suffice. The
+    vertices of each decision are found once, and kept. For integer programs they are those of the relaxation, and w* must be one.
 
-    For integer programs the vertices are those of the relaxation, at which w* must be one. They are found by pivots. A degenerate
-    vertex (paths, matchings, tours) may have more bases than can be visited: where `bases` are not enough, `directions` linear
-    programs over its cone of feasible directions, with random costs, find edges too. All that is found is right, but may not be all.
+    Pivots find them. A degenerate vertex (paths, matchings, tours) may have more bases than can be visited: where `bases` are not
+    enough, `directions` linear programs over its cone of feasible directions, with random costs, find further edges, perhaps not all.
 
     Args:
         program: its relaxation is what has vertices.
@@ -88,9 +86,7 @@ class LAVA(WithoutCaches, Loss):
         super().__init__()
         self._check_form(program)
         if bases < 1 or directions < 0:
-            raise OptionError(
-                f"LAVA visits at least one basis and no fewer than 0 directions; got {bases} and {directions}"
-            )
+            raise OptionError(f"LAVA visits at least one basis and at least 0 directions; got {bases}, {directions}")
         self.program, self.bases, self.directions = program.relax(), int(bases), int(directions)
         self.margin = weight(margin, "LAVA", "a finite margin >= 0", lambda value: value >= 0)
         self._known: dict[bytes, np.ndarray] = {}
@@ -128,11 +124,9 @@ class LAVA(WithoutCaches, Loss):
             return beside
         from dflearn.solvers.highs import HiGHS
 
-        cone = vertex.cone()
+        cone, shape = vertex.cone(), (self.directions, self.program.n)
         costs = torch.zeros(self.directions, cone.n, dtype=torch.float64)
-        costs[:, : self.program.n] = torch.randn(
-            self.directions, self.program.n, generator=generator_of(0), dtype=torch.float64
-        )
+        costs[:, : self.program.n] = torch.randn(shape, generator=generator_of(0), dtype=torch.float64)
         solution = HiGHS(cone).solve(costs)
         solved = solution.status == int(Status.OPTIMAL)
         return vertex.apart(np.vstack([beside, vertex.along(solution.decision[solved].numpy())]))

@@ -27,9 +27,9 @@ class PoolLoss(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
         if not isinstance(layer.solver, Pooled):
+            remedy = 'pass Exact(Pooled(solver, ratio, per="batch", initial=data.decisions))'
             raise OptionError(
-                f"{type(self).__name__} compares with a pool of decisions, and {layer!r} has none: pass "
-                'Exact(Pooled(solver, ratio, per="batch", initial=data.decisions))'
+                f"{type(self).__name__} compares with a pool of decisions, and {layer!r} has none: {remedy}"
             )
         self._pool = layer.solver
 

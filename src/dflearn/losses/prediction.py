@@ -53,16 +53,14 @@ class Quantile(Loss):
 
     layer: None
     needs: tuple[Field, ...] = ("costs",)
-
     level: Tensor
 
     def __init__(self, level: Any = 0.5) -> None:
         super().__init__()
         levels = np.asarray(level, np.float64)
         if levels.ndim > 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
-            raise OptionError(
-                f"a level lies strictly between 0 and 1, one for all or one for each predicted number; got {level}"
-            )
+            got = f"one for all or one for each predicted number; got {level}"
+            raise OptionError(f"a level lies strictly between 0 and 1, {got}")
         self.register_buffer("level", torch.tensor(levels))
 
     def extra_repr(self) -> str:
@@ -143,16 +141,14 @@ class LODL(Loss):
     """
 
     needs: tuple[Field, ...] = ("costs",)
-
     ids: Tensor
     weights: Tensor
 
     def __init__(self, ids: Tensor, weights: Tensor, costs: Tensor | None = None) -> None:
         super().__init__()
         if weights.ndim != 2 or ids.shape != weights.shape[:1]:
-            raise OptionError(
-                f"LODL takes one row of weights (count, p) per id (count,); got {tuple(weights.shape)} and {tuple(ids.shape)}"
-            )
+            got = f"got {tuple(weights.shape)} and {tuple(ids.shape)}"
+            raise OptionError(f"LODL takes one row of weights (count, p) per id (count,); {got}")
         if not bool((weights >= 0).all()) or len(torch.unique(ids)) != len(ids):
             raise OptionError("LODL takes weights that are at least 0, and each id once")
         if costs is not None and costs.shape != weights.shape:
@@ -201,12 +197,8 @@ class LODL(Loss):
         rng, objective, found = generator_of(generator), solver.objective, np.zeros(tuple(y.shape))
         best = solver.solve(y, data.instance).check().decision
         errors = sigma * torch.randn(samples, *y.shape, generator=rng, dtype=torch.float64)
-        lost = torch.stack(
-            [
-                objective.regret(y, solver.solve(y + error, data.instance).check().decision, best, data.instance)
-                for error in errors
-            ]
-        )
+        decisions = (solver.solve(y + error, data.instance).check().decision for error in errors)
+        lost = torch.stack([objective.regret(y, w, best, data.instance) for w in decisions])
         for i in range(len(y)):
             found[i] = nnls(errors[:, i].square().numpy(), lost[:, i].clamp(min=0).numpy())[0]
         if found.size and not found.any():
@@ -225,14 +217,12 @@ class LODL(Loss):
         place = torch.searchsorted(self.ids, ids).clamp(max=max(len(self.ids) - 1, 0))
         known = self.ids[place] == ids if len(self.ids) else torch.zeros_like(ids, dtype=torch.bool)
         if not bool(known.all()):
+            remedy = "learn them on the data that it trains on, LODL.learn(data, solver, sigma)"
             missing = int(ids[~known].reshape(-1)[0])
-            raise DataError(
-                f"LODL has learned no weights for the instance with id {missing}: learn them on the data that it trains on, "
-                "LODL.learn(data, solver, sigma)"
-            )
-        self._check_costs(batch.require("costs"), ids, place)
-        error = predicted - batch.require("costs")
-        return LossOutput((self.weights[place].to(predicted) * error.square()).sum(-1))
+            raise DataError(f"LODL has learned no weights for the instance with id {missing}: {remedy}")
+        costs = batch.require("costs")
+        self._check_costs(costs, ids, place)
+        return LossOutput((self.weights[place].to(predicted) * (predicted - costs).square()).sum(-1))
 
     def _check_costs(self, costs: Tensor, ids: Tensor, place: Tensor) -> None:
         """An error where instances with these ids have other costs than those that the weights were learned at."""

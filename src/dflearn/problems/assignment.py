@@ -24,9 +24,7 @@ class Matching(PolynomialProblem):
 
     Args:
         size: how many agents, and as many tasks.
-        seed: of structure and data.
-        features: how many, k.
-        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+        features, degree, noise, seed: as of `PolynomialProblem`.
 
     Examples:
         >>> dfl.problems.Matching(4).program.n
@@ -87,14 +85,12 @@ class FacilityLocation(PolynomialProblem):
     Demands: N(2.5, 1.25) clipped to [1, 6], two digits. Capacities: U(5, 15), scaled up to the total demand where they
     fall short, then ⌈·⌉. Opening costs: ⌈U(5, 25)⌉. Costs: B = Bernoulli(¼) · U(−2, 2);
     y = z^degree / 3^(degree − 1) · ε, clipped to [0.01, 100], two digits.
-    Drawn in the order demands, capacities, opening costs, the Bernoulli factor of B, its uniform factor, x, ε. The
-    paper does not print this order; it is that of its authors' public code.
+    Drawn in the order demands, capacities, opening costs, the Bernoulli factor of B, its uniform factor, x, ε, as in the
+    public code of the paper's authors.
 
     Args:
         customers, facilities: how many.
-        seed: of structure and data.
-        features: how many, k.
-        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+        features, degree, noise, seed: as of `PolynomialProblem`.
 
     Examples:
         >>> dfl.problems.FacilityLocation(6, 3).program.n  # 6 · 3 shares and 3 facilities

@@ -1,5 +1,4 @@
-"""The contract of every problem: a program, data for it, and, where it is known, the exact mean of the costs given x; and the data model
-that the problems of the paper share."""
+"""The contract of every problem: a program, data for it and, where known, E[y | x]; and the data model of the paper's problems."""
 
 from __future__ import annotations
 
@@ -26,12 +25,11 @@ class Problem(Decides):
     """Configuration only: equal fields mean the same program and the same data, on every machine.
 
     One stream, `numpy.random.RandomState(seed)`, draws the structure (what all instances share: weights, demands, the
-    true model of the costs) and then goes on to draw the data.
+    true model of the costs) and then the data.
 
-    Subclasses are frozen dataclasses that write `name` and the private hooks, and that override `solver` or
-    `relaxed_solver` where something better than HiGHS is known. A problem with recorded data writes `_instances` instead of
-    the hooks that draw, and one that does not know E[y | x] leaves `_expected_costs` out.
-    `dflearn.testing.problems.check_problem` checks them all.
+    Subclasses are frozen dataclasses that write `name` and the private hooks, and override `solver` or `relaxed_solver` where
+    something better than HiGHS is known. A problem with recorded data writes `_instances` instead of the hooks that draw; without
+    E[y | x] it leaves `_expected_costs` out. `dflearn.testing.problems.check_problem` checks them all.
 
     Examples:
         >>> isinstance(problem, dfl.problems.Problem), problem.name, problem.generate(5).costs.shape
@@ -48,11 +46,6 @@ class Problem(Decides):
     @abstractmethod
     def name(self) -> str:
         """Kind and size, such as "SP-5": what tables call the problem."""
-
-    @property
-    def title(self) -> str:
-        """The name of its program in messages; by default the problem's."""
-        return self.name
 
     @cached_property
     def program(self) -> Program:
@@ -100,9 +93,8 @@ class Problem(Decides):
     def generate(self, count: int, seed: int | None = None, dtype: torch.dtype = torch.float32) -> DecisionDataset:
         """`count` instances: features `(count, …)` and costs `(count, p)`, independent and identically distributed.
 
-        With `seed=None` the stream that drew the structure goes on, which gives the published data. Any `seed` keeps
-        the structure and draws fresh features and noise. The same arguments always give the same data; since features
-        are drawn before noise, a smaller `count` does not give the first rows of a larger one.
+        With `seed=None` the stream that drew the structure goes on, which gives the published data. Any `seed` keeps the structure
+        and draws fresh features and noise. A smaller `count` does not give the first rows of a larger one.
         """
         if count < 0:
             raise OptionError(f"count must not be negative, got {count}")
@@ -198,9 +190,8 @@ def _plain(value: Any) -> Any:
 class PolynomialProblem(Problem):
     """x ~ N(0, I) (k),   z = B x / √k + 3,   y = round(level(z) · ε),   ε ~ U(1 − noise, 1 + noise) for each cost.
 
-    `level` is a polynomial of degree `degree`, by default ((z^degree) + 1) / 3.5^degree. A linear predictor cannot
-    follow it unless the degree is 1: what it gives up, and where, is what decision-focused training is about.
-    Rounding is none by default; a problem that rounds writes both `_round` and its mean over an interval.
+    `level` is a polynomial of degree `degree`, by default ((z^degree) + 1) / 3.5^degree, which a linear predictor cannot follow
+    unless the degree is 1. A problem that rounds writes both `_round` and its mean over an interval.
 
     Args:
         features: k, how many features.
@@ -257,8 +248,7 @@ class PolynomialProblem(Problem):
 def integral_of_ceiling(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """∫ ⌈t⌉ dt from low to high, elementwise, for low ≤ high of any sign.
 
-    The interval is cut at the integers. With i = ⌈low⌉ < j = ⌈high⌉ the pieces are i on (low, i], then i + 1, …, j − 1
-    on whole units, then j on (j − 1, high]; no difference of large numbers is taken.
+    With i = ⌈low⌉ < j = ⌈high⌉ the integrand is i on (low, i], then i + 1, …, j − 1 on whole units, then j on (j − 1, high].
     """
     i, j = np.ceil(low), np.ceil(high)
     pieces = i * (i - low) + (j - i - 1) * (i + j) / 2 + j * (high - j + 1)

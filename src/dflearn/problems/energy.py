@@ -124,8 +124,8 @@ def synthetic_energy_days(days: int = 789, seed: int = 0) -> EnergyDays:
     price = expected * rng.lognormal(0, 0.2, (days, 1)) * rng.lognormal(0, 0.2, (days, SLOTS)) + spike
     carbon = 600 - 0.25 * wind + rng.normal(0, 30, (days, SLOTS))
     everywhere = np.zeros((days, SLOTS))
-    columns = [everywhere + (day % 91 == 0), everywhere + day % 7, everywhere + day // 7 % 52 + 1]
-    columns += [everywhere + day % 365 // 31 + 1, wind, load, forecast, carbon]
+    calendar = (day % 91 == 0, day % 7, day // 7 % 52 + 1, day % 365 // 31 + 1)
+    columns = [*(everywhere + one for one in calendar), wind, load, forecast, carbon]
     weights = rng.permutation(np.repeat([3, 5, 7], SLOTS // 3))
     values = np.clip(weights * price + rng.normal(0, 25, (days, SLOTS)), 0, None)
     return EnergyDays(np.stack(columns, axis=-1), values, weights, "synthetic")
@@ -136,8 +136,7 @@ def split_days(
 ) -> tuple[Split, float]:
     """The days shuffled by `seed` and split, features standardized, costs divided by their mean: (split, that mean).
 
-    Both use the training days only. Sizes are numbers of days, or shares of all; the rest is for testing. Dividing all
-    costs by one number changes no decision of a program whose d is zero.
+    Both use the training days only. Sizes are numbers of days, or shares of all; the rest is for testing.
     """
     assert data.costs is not None
     parts = split_rows(len(data), {"train": train, "validation": validation}, seed)
@@ -210,7 +209,7 @@ class EnergyKnapsack(EnergyProblem):
         capacity: 60, 120 or 180 in the literature.
         predict: what the costs y are. "value": the values themselves (S = −I), as the literature has it. "price": what a
             unit of weight is worth; the weights are known and stand in the program (S = −diag(weights)).
-        seed, path, digest: of the days, see `load_energy_days` and `EnergyDays.digest`.
+        seed, path, digest: as of `EnergyProblem`.
 
     Examples:
         >>> dfl.problems.EnergyKnapsack(capacity=60).program.n
@@ -230,10 +229,6 @@ class EnergyKnapsack(EnergyProblem):
     def name(self) -> str:
         return f"energy-{self.capacity}" + ("" if self.predict == "value" else f"-{self.predict}")
 
-    @property
-    def title(self) -> str:
-        return f"energy knapsack {self.capacity}"
-
     def costs(self, days: EnergyDays) -> np.ndarray:
         return days.values if self.predict == "value" else days.prices
 
@@ -243,7 +238,7 @@ class EnergyKnapsack(EnergyProblem):
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
         weights, h = structure["weights"].astype(float), [float(self.capacity)]
         S = -np.diag(np.ones_like(weights) if self.predict == "value" else weights)
-        return Program(G=weights[None, :], h=h, upper=1, S=S, integer=True, sense="maximize", name=self.title)
+        return Program(G=weights[None, :], h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
 
     def solver(self) -> Solver:
         """Dynamic programming over the capacity: exact, and far quicker than branch and bound on weights this small."""

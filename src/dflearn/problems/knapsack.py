@@ -26,9 +26,7 @@ class Knapsack(PolynomialProblem):
 
     Args:
         items, dimensions, capacity_share: see above.
-        seed: of structure and data.
-        features: how many, k.
-        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+        features, degree, noise, seed: as of `PolynomialProblem`.
 
     Examples:
         >>> dfl.problems.Knapsack(8, seed=1).generate(2).costs.shape
@@ -64,8 +62,7 @@ class Knapsack(PolynomialProblem):
         return {"weights": weights, "B": rng.binomial(1, 0.5, (self.items, self.features))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        G, h, S = structure["weights"], np.full(self.dimensions, float(self.capacity)), -sp.eye_array(self.items)
-        return Program(G=G, h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
+        return chosen_within(structure["weights"], self.capacity, self.name)
 
     def _level(self, z: np.ndarray) -> np.ndarray:
         return 5 * (z**self.degree + 1) / 3.5**self.degree
@@ -77,6 +74,12 @@ class Knapsack(PolynomialProblem):
         return integral_of_ceiling(low, high)
 
 
+def chosen_within(weights: np.ndarray, capacity: float, name: str) -> Program:
+    """max yᵀw   s.t.   weights · w ≤ capacity in each dimension,   w ∈ {0, 1}."""
+    h, S = np.full(len(weights), float(capacity)), -sp.eye_array(weights.shape[1])
+    return Program(G=weights, h=h, upper=1, S=S, integer=True, sense="maximize", name=name)
+
+
 @dataclass(frozen=True)
 class Selection(PolynomialProblem):
     """max over w of yᵀw   s.t.   Σ w ≤ k,   w ∈ {0, 1}.
@@ -86,9 +89,7 @@ class Selection(PolynomialProblem):
 
     Args:
         items, k: how many there are, and how many may be chosen.
-        seed: of structure and data.
-        features: how many, k.
-        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+        features, degree, noise, seed: as of `PolynomialProblem`.
 
     Examples:
         >>> best = dfl.problems.Selection(5, k=2)
@@ -119,8 +120,7 @@ class Selection(PolynomialProblem):
         return {"B": rng.binomial(1, 0.5, (self.items, self.features))}
 
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
-        G, h, S = np.ones((1, self.items)), [float(self.k)], -sp.eye_array(self.items)
-        return Program(G=G, h=h, upper=1, S=S, integer=True, sense="maximize", name=self.name)
+        return chosen_within(np.ones((1, self.items)), self.k, self.name)
 
 
 FACTORS = 4  # that all returns depend on
@@ -136,10 +136,8 @@ class Portfolio(PolynomialProblem):
 
     Args:
         assets: how many.
-        features, degree: k, and the degree of the polynomial.
-        noise: τ > 0.
+        features, degree, noise, seed: as of `PolynomialProblem`, with τ = noise > 0.
         aversion: γ > 0, the price of risk.
-        seed: of structure and data.
 
     Examples:
         >>> dfl.problems.Portfolio(10).program.Q.n

@@ -28,9 +28,7 @@ class ShortestPath(PolynomialProblem):
 
     Args:
         rows, columns: of the grid.
-        seed: of structure and data.
-        features: how many, k.
-        degree, noise: of the relation between features and costs; ε ~ U(1 − noise, 1 + noise).
+        features, degree, noise, seed: as of `PolynomialProblem`.
 
     Examples:
         >>> dfl.problems.ShortestPath(5, 5, seed=1).program.n
@@ -90,9 +88,8 @@ COLOURS = np.array([[0.15, 0.3, 0.7], [0.1, 0.35, 0.15], [0.45, 0.42, 0.4], [0.8
 class Terrain(Problem):
     """min over w of (S y)ᵀw   s.t.   out(v) − in(v) = 1 at the first tile, −1 at the last, 0 elsewhere,   0 ≤ w ≤ 1.
 
-    A map of side × side tiles; arcs lead from each tile to its up to eight neighbours. y is the cost of *entering* each
-    tile, so S has a one where an arc enters a tile (as in the Warcraft maps of Vlastelica et al., 2020, whose images
-    are not free to ship; these are drawn). Features are images `(3, side · pixels, side · pixels)` between 0 and 1.
+    A map of side × side tiles; arcs lead from each tile to its up to eight neighbours. y is the cost of *entering* each tile, as in
+    the Warcraft maps of Vlastelica et al. (2020). Features are drawn images `(3, side · pixels, side · pixels)` between 0 and 1.
 
     Drawn, map by map: heights, smoothed over neighbours, whose quantiles give the kind of each tile; its cost times
     U(1 − noise, 1 + noise); pixels of the kind's colour with light that differs from tile to tile, and with grain.
@@ -172,8 +169,7 @@ def _shifted(step: int) -> slice:
 class CheapestWay:
     """Costs of the arcs of `Terrain`, `(count, arcs)` → the cheapest path from the first tile to the last, likewise.
 
-    Negative costs count as zero. With them the program has cycles in its optimum and shortest *paths* are hard to find;
-    predictions that are positive have none, noise and 2ŷ − y may.
+    Negative costs, which noise and 2ŷ − y may have, count as zero: with them shortest *paths* are hard to find.
     """
 
     side: int

@@ -104,9 +104,7 @@ def problem_forms() -> list[ProblemForm]:
 
 
 def problem_named(name: str, **options: Any) -> Problem:
-    """The problem of that name: one of `PROBLEMS`, any size in one of the forms below, or one that was registered.
-
-    `options` are those of the problem: seed, and for the paper's kinds features, degree and noise.
+    """The problem of that name: one of `PROBLEMS`, any size in a registered form; `options` as of its class (seed, degree, …).
 
     Examples:
         >>> dfl.problems.problem_named("SP-5", seed=1).program.n

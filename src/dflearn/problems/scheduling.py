@@ -53,7 +53,7 @@ class Scheduling(EnergyProblem):
         slots: how many slots a day has.
         minutes: length of a slot.
         name: of this instance.
-        seed, path, digest: of the days, see `load_energy_days` and `EnergyDays.digest`.
+        seed, path, digest: as of `EnergyProblem`.
 
     Examples:
         >>> from dflearn.problems.scheduling import Job
@@ -85,16 +85,19 @@ class Scheduling(EnergyProblem):
     def read(cls, path: str | os.PathLike[str]) -> Scheduling:
         """From the benchmark's text format.
 
-        Minutes per slot; number of resources; number of machines, and for each: number, idle power, power-up and
-        power-down cost, capacities; number of tasks, and for each: number, duration, earliest start, latest end, power,
-        resource use.
+        Minutes per slot; number of resources; number of machines, and for each: number, idle power, power-up and power-down
+        cost, capacities; number of tasks, and for each: number, duration, earliest start, latest end, power, resource use.
         """
         words = iter(Path(path).read_text().split())
         try:
             minutes, resources = int(next(words)), int(next(words))
             # The power that a machine draws by itself is not used.
             capacities = tuple(_numbers(words, 4 + resources)[4:] for _ in range(int(next(words))))
-            tasks = tuple(_job(_numbers(words, 5 + resources)) for _ in range(int(next(words))))
+            jobs = [_numbers(words, 5 + resources)[1:] for _ in range(int(next(words)))]
+            tasks = tuple(
+                Job(int(duration), int(first), int(end), power, tuple(use))
+                for duration, first, end, power, *use in jobs
+            )
         except (StopIteration, RuntimeError, ValueError) as error:
             raise DataError(f"{path} is no scheduling instance: it ends early or holds more than numbers") from error
         if next(words, None) is not None:
@@ -162,8 +165,3 @@ class Scheduling(EnergyProblem):
 
 def _numbers(words: Iterator[str], count: int) -> tuple[float, ...]:
     return tuple(float(next(words)) for _ in range(count))
-
-
-def _job(numbers: tuple[float, ...]) -> Job:
-    _, duration, earliest, latest_end, power, *use = numbers
-    return Job(int(duration), int(earliest), int(latest_end), power, tuple(use))

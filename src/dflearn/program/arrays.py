@@ -68,9 +68,8 @@ def read_vector(name: str, value: Any, length: int, *, finite: bool) -> np.ndarr
         raise ProgramError(f"{name} must have shape ({length},), got {vector.shape}")
     if np.isnan(vector).any() or (finite and np.isinf(vector).any()):
         where = int(np.flatnonzero(~np.isfinite(vector) if finite else np.isnan(vector))[0])
-        raise ProgramError(
-            f"{name}[{where}] is {vector[where]}: {'finite numbers' if finite else 'numbers or ±inf'} only"
-        )
+        wanted = f"{'finite numbers' if finite else 'numbers or ±inf'} only"
+        raise ProgramError(f"{name}[{where}] is {vector[where]}: {wanted}")
     vector.flags.writeable = False
     return vector
 
@@ -97,9 +96,7 @@ def read_names(field: str, value: Any, count: int, what: str) -> tuple[str, ...]
         return None
     names = (value,) if isinstance(value, str) else tuple(value)
     if len(names) != count or not all(isinstance(name, str) for name in names):
-        raise ProgramError(
-            f"{field} must be {count} strings, one for each of the {what}; got {len(names)}: {names[:5]}"
-        )
+        raise ProgramError(f"{field} takes {count} strings, one for each of the {what}; got {len(names)}: {names[:5]}")
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise ProgramError(f"{field} holds {repeated[0]!r} more than once ({len(repeated)} such names): name each once")

@@ -25,10 +25,7 @@ class Place(NamedTuple):
 
 
 def places_of(program: Parts, names: Iterable[str], source: str = "") -> dict[str, Place]:
-    """Where each column of this name belongs; an error for a name that says nothing to the program.
-
-    `source` is what messages begin with, the name of a file, say.
-    """
+    """Where each column of this name belongs; an error, which begins with `source`, for a name that is unknown to the program."""
     begin = f"{source}: " if source else ""
     found = {name: _place_of(program, name, begin) for name in names}
     first: dict[tuple[str, int], str] = {}
@@ -48,10 +45,8 @@ def _place_of(program: Parts, name: str, source: str) -> Place:
         holder, position, sign = rows[row]
         if holder == "bound":
             bounded = variables[position] if variables else position
-            raise DataError(
-                f"{source}the constraint {row!r} holds {bounded!r} alone, so it is a bound: "
-                f"call the column lower:{bounded} or upper:{bounded}"
-            )
+            remedy = f"call the column lower:{bounded} or upper:{bounded}"
+            raise DataError(f"{source}the constraint {row!r} holds {bounded!r} alone, so it is a bound: {remedy}")
         if holder == "none":
             raise DataError(f"{source}the constraint {row!r} has two limits or none: write it as two constraints")
         moves = program.B if holder == "b" else program.H
@@ -96,9 +91,8 @@ def read_instance(
     """
     held = _read_columns(columns, f"{source}: " if source else "")
     fields: dict[str, np.ndarray] = {}
-    for (name, column), (field, position, sign) in zip(
-        held.items(), places_of(program, held, source).values(), strict=True
-    ):
+    for name, (field, position, sign) in places_of(program, held, source).items():
+        column = held[name]
         is_bound = field in ("lower", "upper")
         wrong = np.flatnonzero(np.isnan(column) if is_bound else ~np.isfinite(column))
         if wrong.size:
@@ -108,9 +102,8 @@ def read_instance(
         if is_bound:
             _keep_rows(program, field, position, column, name)
         if field == "q" and (column < 0).any():
-            raise DataError(
-                f"{where(int(np.argmax(column.reshape(-1) < 0)))}, column {name!r}: q must be ≥ 0, to be convex"
-            )
+            first = where(int(np.argmax(column.reshape(-1) < 0)))
+            raise DataError(f"{first}, column {name!r}: q must be ≥ 0, to be convex")
         own = np.zeros(program.n) if field == "q" else getattr(program, field)
         values = fields.setdefault(field, np.tile(own, (*column.shape, 1)))
         values[..., position] = sign * column

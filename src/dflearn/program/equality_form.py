@@ -50,14 +50,7 @@ class EqualityForm:
         slacks, n = G.shape
         top = sp.hstack([A[kept], sp.csr_array((len(kept), slacks))])
         bottom = sp.hstack([G, sp.eye_array(slacks)]) if slacks else sp.csr_array((0, n))
-        form = cls(
-            matrix=sp.csr_array(sp.vstack([top, bottom])),
-            n=n,
-            slacks=slacks,
-            kept=kept,
-            dropped=dropped,
-            combination=combination,
-        )
+        form = cls(sp.csr_array(sp.vstack([top, bottom])), n, slacks, kept, dropped, combination)
         form.right_hand_side(own)
         return form
 
@@ -133,13 +126,10 @@ def _spanned(matrix: sp.csr_array, kept: np.ndarray, rows: np.ndarray) -> tuple[
 
 
 def _lengths(rows: sp.csr_array) -> np.ndarray:
-    """The Euclidean length of every row."""
-    lengths: np.ndarray = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1))
-    return lengths
+    return np.asarray(np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1)))
 
 
 def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
-    """The rows scaled to length one."""
     return sp.csr_array(sp.diags_array(1 / _lengths(matrix)) @ matrix)
 
 

@@ -16,8 +16,8 @@ from dflearn.errors import ShapeError
 class Instance:
     """The values in which instances differ; each field is optional and batched, `(*batch, rows or n)`.
 
-    b, h are right-hand sides, lower, upper bounds, and d known costs. A field that is `None` is taken from the program. Matrices are shared by all instances. q ≥ 0 is added to the diagonal of
-    the program's Q, ½ wᵀ(Q + diag(q)) w, so that every q is convex; `None` is zero.
+    b, h are right-hand sides, lower, upper bounds, and d known costs; a field that is `None` is taken from the program. q ≥ 0 is added
+    to the diagonal of the program's Q, ½ wᵀ(Q + diag(q)) w; `None` is zero. Matrices are shared by all instances.
 
     Examples:
         >>> choice = dfl.Program(A=[[1, 1]], b=[1], upper=5)
@@ -40,11 +40,8 @@ class Instance:
 
     def learned(self) -> dict[str, Tensor]:
         """The fields that a gradient is wanted for, by name."""
-        return (
-            {name: value for name, value in self.present().items() if value.requires_grad}
-            if torch.is_grad_enabled()
-            else {}
-        )
+        wanted = torch.is_grad_enabled()
+        return {name: value for name, value in self.present().items() if wanted and value.requires_grad}
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Instance:
         """The instance with `function` applied to each field that is set."""

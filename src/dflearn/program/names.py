@@ -52,9 +52,8 @@ def read_constraint_names(value: Any, sizes: Mapping[str, int]) -> dict[str, Rig
                 f"constraint_names maps strings to ('b' or 'h', position, 1 or -1); got {name!r}: {place}"
             )
         if held.field in sizes and not 0 <= held.position < sizes[held.field]:
-            raise ProgramError(
-                f"constraint_names: {name!r} stands at {held.field}[{held.position}], and there are {sizes[held.field]}"
-            )
+            where = f"{name!r} stands at {held.field}[{held.position}], and there are {sizes[held.field]}"
+            raise ProgramError(f"constraint_names: {where}")
         names[name] = held
     return names
 
@@ -75,9 +74,8 @@ def matched(name: str, known: Collection[str], what: str) -> str | None:
     wanted = canonical(name)
     alike = [] if not wanted else forms.get(wanted) or forms.get(f"{PYOMO_ROW}{wanted}") or []
     if len(alike) > 1:
-        raise DataError(
-            f"{what} {name!r} may be any of {', '.join(map(repr, alike[:5]))}: write the one that is meant, letter by letter"
-        )
+        remedy = "write the one that is meant, letter by letter"
+        raise DataError(f"{what} {name!r} may be any of {', '.join(map(repr, alike[:5]))}: {remedy}")
     return alike[0] if alike else None
 
 

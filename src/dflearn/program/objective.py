@@ -31,9 +31,8 @@ class Objective(WithoutCaches):
     `vector` gives c = S y + d, `slope` c + Q w, `transpose` Sᵀ v. All are differentiable and keep dtype and device of
     their first argument. An instance's q is added to the diagonal of Q.
 
-    A decision may cost more than that, where own code solves for it: `value` is then what it truly costs, numpy float64
-    y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to judge decisions
-    by; everything else stays as stated. `sense` is for reports alone: here less is always better.
+    Where own code solves for more than that, `value` is what a decision truly costs: numpy float64 y `(count, p)`, w `(count, n)` →
+    `(count,)`, less being better. `true_cost` and `regret` judge decisions by it. `sense` is for reports alone.
 
     Examples:
         >>> objective = dfl.Objective(2, d=[0, 1])
@@ -56,17 +55,14 @@ class Objective(WithoutCaches):
     ) -> None:
         if sense not in ("minimize", "maximize"):
             raise OptionError(f"sense is 'minimize' or 'maximize', got {sense!r}")
-        self.n = int(n)
+        self.n, self.value, self.Q = int(n), value, Q
         self.sense: Sense = sense
-        self.value = value
         self.S = None if S is None else read_matrix("S", S)
         if self.S is not None and self.S.shape[0] != n:
-            raise ProgramError(
-                f"S maps the p predicted costs to the {n} variables, so it needs {n} rows; its shape is {self.S.shape}"
-            )
+            own = f"its shape is {self.S.shape}"
+            raise ProgramError(f"S maps the p predicted costs to the {n} variables, so it needs {n} rows; {own}")
         self.p = self.n if self.S is None else self.S.shape[1]
         self.d = read_vector("d", 0.0 if d is None else d, n, finite=True)
-        self.Q = Q
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
         self._scales: dict[np.dtype[Any], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -87,7 +83,6 @@ class Objective(WithoutCaches):
 
     @cached_property
     def has_d(self) -> bool:
-        """Whether d is other than zero."""
         return bool(self.d.any())
 
     @cached_property
@@ -109,8 +104,7 @@ class Objective(WithoutCaches):
         return self._constants[key]
 
     def make_ready(self, *dtypes: torch.dtype) -> None:
-        """What `vector` and `transpose` keep for these dtypes on the CPU, made now: a graph compiled later finds it, and is not
-        compiled again because it came to be."""
+        """Fill the caches of `vector` and `transpose` on the CPU, so that no compiled graph is compiled again because of them."""
         for dtype in dtypes:
             self._tensors(torch.empty(0, dtype=dtype, device="cpu"))
 
@@ -139,18 +133,15 @@ class Objective(WithoutCaches):
     def rows(self, y: np.ndarray, dtype: Any = None) -> np.ndarray:
         """S y for arrays, y `(count, p)` → `(count, n)`, computed in that dtype, y's by default: the numbers of `predicted`."""
         if self._diagonal:  # which rounds once, whether y is converted before or on the way
-            product: np.ndarray = np.multiply(
-                y, self._entries(y.dtype if dtype is None else np.dtype(dtype))[1], dtype=dtype
-            )
-            return product
+            scale = self._entries(y.dtype if dtype is None else np.dtype(dtype))[1]
+            return np.asarray(np.multiply(y, scale, dtype=dtype))
         y = y if dtype is None else y.astype(dtype, copy=False)
         if self.S is None:
             return y
         if not self._single_entry_rows:
             return self.predicted(torch.from_numpy(y)).numpy()
         column, scale = self._entries(y.dtype)
-        scaled: np.ndarray = np.take(y, column, axis=1) * scale
-        return scaled
+        return np.asarray(np.take(y, column, axis=1) * scale)
 
     def _entries(self, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         """The cost that every variable depends on, where it is one at most, and how."""
@@ -196,10 +187,7 @@ class Objective(WithoutCaches):
         return c if curved is None else c + curved
 
     def difference(self, y: Tensor, w: Tensor, v: Tensor, instance: Instance | None = None) -> Tensor:
-        """obj(y, w) − obj(y, v) as one product, so that equal decisions differ by zero, not by round-off:
-
-        (S y + d + ½ Q(w + v))ᵀ (w − v).   y `(*batch, p)`, w and v `(*batch, n)` → `(*batch,)`.
-        """
+        """obj(y, w) − obj(y, v) = (S y + d + ½ Q(w + v))ᵀ (w − v), zero for equal decisions.  y `(*batch, p)` → `(*batch,)`."""
         if self.Q is None and (instance is None or instance.q is None):
             return self(y, w - v, instance)
         return (self.slope(y, 0.5 * (w + v), instance) * (w - v)).sum(-1)
@@ -209,21 +197,16 @@ class Objective(WithoutCaches):
         if self.value is None:
             return self(y, w, instance)
         if instance is not None and (instance.d is not None or instance.q is not None):
-            raise OptionError(
-                "`value` is told costs and decisions only, so an instance cannot override d or q beside it"
-            )
+            raise OptionError("`value` takes costs and decisions only, so an instance cannot override d or q beside it")
         batch = w.shape[:-1]
         arrays = (y.expand(*batch, self.p).reshape(-1, self.p), w.reshape(-1, self.n))
         costs = np.asarray(self.value(*(one.detach().cpu().double().numpy() for one in arrays)), dtype=np.float64)
         if costs.shape != (batch.numel(),):
-            raise ShapeError(
-                f"`value` must give one cost for each of {batch.numel()} decisions; got shape {costs.shape}"
-            )
+            raise ShapeError(f"`value` gives one cost for each of {batch.numel()} decisions; got shape {costs.shape}")
         return torch.as_tensor(costs, device=w.device).reshape(batch)
 
     def regret(self, y: Tensor, w: Tensor, best: Tensor, instance: Instance | None = None) -> Tensor:
-        """What w costs more than `best` under y: obj(y, w) − obj(y, best), as of `difference`; with `value`, a difference of
-        values."""
+        """What w costs more than `best` under y: as of `difference`; with `value`, a difference of values."""
         if self.value is None:
             return self.difference(y, w, best, instance)
         return self.true_cost(y, w, instance) - self.true_cost(y, best, instance)

@@ -109,19 +109,12 @@ class Program(Parts):
         G, h = _read_rows("G", G, "h", h, n)
         low, high = (read_vector(side, value, n, finite=False) for side, value in (("lower", lower), ("upper", upper)))
         check_bounds(low, high)
-        fields = {
-            "A": A,
-            "b": b,
-            "G": G,
-            "h": h,
-            "lower": low,
-            "upper": high,
+        later = None if recourse is None else read_mask("recourse", recourse, n)
+        fields = {"A": A, "b": b, "G": G, "h": h, "lower": low, "upper": high, "n": n, "sense": sense, "name": name}
+        fields |= {
             "S": objective.S,
             "d": objective.d,
             "integer": read_mask("integer", integer, n),
-            "n": n,
-            "sense": sense,
-            "name": name,
             "variable_names": read_names("variable_names", variable_names, n, "variables"),
             "cost_names": read_names("cost_names", cost_names, objective.p, "predicted costs"),
             "constraint_names": read_constraint_names(constraint_names, {"b": len(b), "h": len(h), "bound": n}),
@@ -129,11 +122,9 @@ class Program(Parts):
             "Q": quadratic,
             "B": _read_predicted("B", B, "A", len(b), objective.p),
             "H": _read_predicted("H", H, "G", len(h), objective.p),
-            "recourse": None if recourse is None else read_mask("recourse", recourse, n),
+            "recourse": None if later is None or not later.any() else later,
             "replaced": replaced,
         }
-        if fields["recourse"] is not None and not fields["recourse"].any():
-            fields["recourse"] = None
         for field_name, value in fields.items():
             object.__setattr__(self, field_name, value)  # frozen from here on
 
@@ -142,10 +133,9 @@ class Program(Parts):
     def __repr__(self) -> str:
         kind = ("" if not self.is_integer else "I" if self.integer.all() else "MI") + ("LP" if self.Q is None else "QP")
         finite_upper = int(np.isfinite(self.upper).sum())
-        parts = [
-            f"{self.n} variables" + (f" ({int(self.integer.sum())} integer)" if self.is_integer else ""),
-            f"{self.p} predicted costs",
-            f"{self.A.shape[0]} equalities",
+        integer = f" ({int(self.integer.sum())} integer)" if self.is_integer else ""
+        parts = [f"{self.n} variables{integer}", f"{self.p} predicted costs", f"{self.A.shape[0]} equalities"]
+        parts += [
             f"{self.G.shape[0]} inequalities",
             f"{finite_upper} upper bounds",
             f"{self.A.nnz + self.G.nnz} nonzeros",
@@ -169,17 +159,14 @@ class Program(Parts):
         digest = hashlib.sha256(f"program-1 {self.n} {self.p} {self.sense}".encode())
         for name in ("A", "G", "S"):
             matrix = getattr(self, name)
-            digest.update(name.encode())
-            if matrix is not None:
-                digest.update(_bytes(matrix))
+            digest.update(name.encode() + (b"" if matrix is None else _bytes(matrix)))
         for name in ("b", "h", "lower", "upper", "d"):
             digest.update(name.encode() + getattr(self, name).tobytes())
         digest.update(self.integer.tobytes())
         further = ({} if self.Q is None else self.Q.parts()) | {"B": self.B, "H": self.H, "recourse": self.recourse}
         for name, part in further.items():
             if part is not None:
-                digest.update(name.encode())
-                digest.update(part.tobytes() if isinstance(part, np.ndarray) else _bytes(part))
+                digest.update(name.encode() + (part.tobytes() if isinstance(part, np.ndarray) else _bytes(part)))
         return digest.hexdigest()
 
     def equality_form(self) -> EqualityForm:
@@ -231,14 +218,11 @@ class Program(Parts):
 
     @cached_property
     def _predicted_rows(self) -> dict[Literal["b", "h"], LinearMap]:
-        both: tuple[tuple[Literal["b", "h"], sp.csr_array | None], ...] = (("b", self.B), ("h", self.H))
-        return {name: LinearMap(part) for name, part in both if part is not None}
+        both: dict[Literal["b", "h"], sp.csr_array | None] = {"b": self.B, "h": self.H}
+        return {name: LinearMap(part) for name, part in both.items() if part is not None}
 
     def realize(self, y: Tensor, instance: Instance | None = None) -> Instance | None:
-        """The instance `(*batch, …)` whose right-hand sides are b + B y and h + H y; differentiable in y `(*batch, p)`.
-
-        Where nothing of them is predicted, the instance as it came.
-        """
+        """The instance `(*batch, …)` whose right-hand sides are b + B y and h + H y; differentiable in y `(*batch, p)`."""
         if self.B is None and self.H is None:
             return instance
         if y.shape[-1:] != (self.p,):
@@ -262,10 +246,7 @@ class Program(Parts):
                 )
 
     def sides(self, instance: Instance | None, count: int) -> Sides:
-        """The right-hand sides and bounds of `count` instances: the program's own, where an instance does not override them.
-
-        Checked here once for every solver and layer: shape, NaN, crossed bounds, naming the instance.
-        """
+        """The right-hand sides and bounds of `count` instances, checked: the program's own, unless an instance overrides them."""
         given = {} if instance is None else instance.present()
         if not given:
             return self.own_sides
@@ -297,8 +278,8 @@ class Program(Parts):
     def violation(self, w: Tensor, instance: Instance | None = None) -> Tensor:
         """The largest violation of a row or a bound at w, each relative to its own terms; float64 `(*batch,)`.
 
-        The terms of a row are |b_i| + Σ_j |a_ij w_j|, those of a variable the largest of |w_j| and its finite bounds. What is
-        below `ROUNDING` of the largest decision of the instance is rounding, and no violation.
+        The terms of a row are |b_i| + Σ_j |a_ij w_j|, those of a variable the largest of |w_j| and its finite bounds. Less than
+        `ROUNDING` of the largest decision of the instance is no violation.
         """
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
@@ -336,10 +317,8 @@ def _read_predicted(name: str, matrix: Any, rows_name: str, rows: int, p: int) -
         return None
     moves = read_matrix(name, matrix)
     if moves.shape != (rows, p):
-        raise ProgramError(
-            f"{name} maps the {p} predicted numbers to the {rows} rows of {rows_name}, so its shape is ({rows}, {p}); got "
-            f"{moves.shape}"
-        )
+        maps = f"{name} maps the {p} predicted numbers to the {rows} rows of {rows_name}"
+        raise ProgramError(f"{maps}, so its shape is ({rows}, {p}); got {moves.shape}")
     return moves if moves.nnz else None
 
 
@@ -375,9 +354,8 @@ def _read_rows(name: str, matrix: Any, side_name: str, side: Any, n: int) -> tup
     rows = read_matrix(name, matrix, n)
     empty = np.flatnonzero(np.diff(rows.indptr) == 0)
     if empty.size:
-        raise ProgramError(
-            f"row {empty[0]} of {name} is empty ({empty.size} such rows): it constrains nothing; drop it with its {side_name}"
-        )
+        which = f"row {empty[0]} of {name} is empty ({empty.size} such rows)"
+        raise ProgramError(f"{which}: it constrains nothing; drop it with its {side_name}")
     if side is None and rows.shape[0]:
         raise ProgramError(f"{name} has {rows.shape[0]} rows but {side_name} is missing")
     right = read_vector(side_name, 0.0 if side is None else side, rows.shape[0], finite=side_name != "h")

@@ -168,10 +168,9 @@ def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
     unit = sp.csr_array((unit + unit.T) / 2)
     if not (unit - sp.diags_array(unit.diagonal())).count_nonzero():
         return sp.csr_array((0, n)), own.copy()
-    _, block = connected_components(unit, directed=False)
+    _, label = connected_components(unit, directed=False)
     diagonal, rows = own.copy(), []
-    members = np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1])
-    for tied in members:
+    for tied in np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1]):
         if len(tied) == 1:
             continue
         if len(tied) > LARGEST:
@@ -182,12 +181,11 @@ def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
         dense = unit[tied][:, tied].toarray()
         least = float(scipy.linalg.eigvalsh(dense, subset_by_index=[0, 0])[0])
         if least < -SEMIDEFINITE * len(tied):
-            raise _indefinite(
-                f"with its diagonal scaled to one, the least eigenvalue of its part over {len(tied)} variables (the first: "
-                f"{tied[0]}) is {least:.3g}"
-            )
+            why = f"the least eigenvalue of its part over {len(tied)} variables (the first: {tied[0]}) is {least:.3g}"
+            raise _indefinite(f"with its diagonal scaled to one, {why}")
         delta = least / 2 if least > DEFINITE else 0.0
-        rows.append(_spread(_factor(dense - delta * np.eye(len(tied)), delta > 0) * scale[tied], tied, n))
+        block = sp.coo_array(_factor(dense - delta * np.eye(len(tied)), delta > 0) * scale[tied])
+        rows.append(sp.csr_array((block.data, (block.coords[0], tied[block.coords[1]])), shape=(block.shape[0], n)))
         diagonal[tied] = delta * own[tied]
     return sp.csr_array(sp.vstack(rows)), diagonal
 
@@ -206,12 +204,6 @@ def _factor(matrix: np.ndarray, definite: bool) -> np.ndarray:
     entries = np.zeros((rank, size))
     entries[:, order - 1] = np.triu(upper)[:rank]
     return entries
-
-
-def _spread(entries: np.ndarray, columns: np.ndarray, n: int) -> sp.csr_array:
-    """A dense block at these columns of a matrix of n."""
-    block = sp.coo_array(entries)
-    return sp.csr_array((block.data, (block.coords[0], columns[block.coords[1]])), shape=(len(entries), n))
 
 
 def _indefinite(why: str) -> ProgramError:

@@ -59,9 +59,8 @@ def _places(program: Parts, rows: Any) -> list[tuple[str, int]]:
     """Where the rows stand: ("b" or "h", position), each once."""
     if isinstance(rows, str) and rows == "predicted":
         both = (("b", program.B), ("h", program.H))
-        found = [
-            (side, int(i)) for side, part in both if part is not None for i in np.flatnonzero(np.diff(part.indptr))
-        ]
+        known = [(side, np.flatnonzero(np.diff(part.indptr))) for side, part in both if part is not None]
+        found = [(side, int(i)) for side, rows_of_side in known for i in rows_of_side]
         if not found:
             raise ProgramError("no right-hand side of this program is predicted: name the rows that may be broken")
         return found
@@ -77,9 +76,8 @@ def _place(program: Parts, row: Any) -> tuple[str, int]:
     if isinstance(row, str):
         name = matched(row, known, "the row")
         if name is None or known[name].field not in ("b", "h"):
-            raise ProgramError(
-                f"{row!r} is no row of {program.name}: name a constraint, or its place as ('b' or 'h', position)"
-            )
+            remedy = "name a constraint, or its place as ('b' or 'h', position)"
+            raise ProgramError(f"{row!r} is no row of {program.name}: {remedy}")
         return known[name].field, known[name].position
     side, position = row
     count = {"b": len(program.b), "h": len(program.h)}.get(side, 0)
@@ -92,9 +90,7 @@ def _prices(price: Any, places: list[tuple[str, int]]) -> list[tuple[float, floa
     """(exceeding, lacking) for each row."""
     each: Sequence[Any] = list(price) if isinstance(price, list | np.ndarray) else [price] * len(places)
     if len(each) != len(places):
-        raise OptionError(
-            f"{len(places)} rows may be broken, and {len(each)} prices are given: one for all, or one each"
-        )
+        raise OptionError(f"{len(places)} rows may be broken, {len(each)} prices are given: one for all, or one each")
     pairs = [tuple(map(float, one)) if np.ndim(one) else (float(one),) * 2 for one in each]
     for pair in pairs:
         if len(pair) != 2 or not all(np.isfinite(value) and value > 0 for value in pair):
@@ -117,13 +113,12 @@ def extensive_form(program: P, weights: Any) -> P:
     count, own = len(share), np.flatnonzero(later)
     _check(program, later, count)
     n = program.n + (count - 1) * len(own)
-    # place[k][j]: where variable j stands for scenario k; the variables that are decided now stand where they stood.
+    # place[k][j]: where variable j stands for scenario k.
     place = [np.arange(program.n) for _ in share]
     for k in range(1, count):
         place[k][own] = program.n + (k - 1) * len(own) + np.arange(len(own))
-    spread = [
-        sp.csr_array((np.ones(program.n), (np.arange(program.n), columns)), shape=(program.n, n)) for columns in place
-    ]
+    own_rows, one_each = np.arange(program.n), np.ones(program.n)
+    spread = [sp.csr_array((one_each, (own_rows, columns)), shape=(program.n, n)) for columns in place]
     S = sp.eye_array(program.n, format="csr") if program.S is None else program.S
     Q = program.Q
 
@@ -140,14 +135,11 @@ def extensive_form(program: P, weights: Any) -> P:
     where = np.concatenate([np.arange(program.n), *(own for _ in range(count - 1))])
     if count == 1:
         return program
+    rows: dict[str, Any] = {"A": A, "b": b, "G": G, "h": h, "B": B, "H": H}
+    names = [f"{name} (scenario {k})" for k in range(1, count + 1) for name in program.cost_names or ()]
     return replace(
         program,
-        A=A,
-        b=b,
-        G=G,
-        h=h,
-        B=B,
-        H=H,
+        **rows,
         S=sp.csr_array(sp.hstack([part * (one.T @ S) for part, one in zip(share, spread, strict=True)])),
         d=summed(program.d),
         Q=None if Q is None else Quadratic(factor, diagonal),
@@ -158,22 +150,17 @@ def extensive_form(program: P, weights: Any) -> P:
         n=n,
         name=f"{program.name}, {count} scenarios",
         variable_names=_numbered(program.variable_names, later, count),
-        cost_names=None
-        if program.cost_names is None
-        else tuple(f"{name} (scenario {k})" for k in range(1, count + 1) for name in program.cost_names),
+        cost_names=None if program.cost_names is None else tuple(names),
         constraint_names=_constraints(program, {"b": equal, "h": less}, count),
     )
 
 
 def _shares(weights: Any) -> np.ndarray:
     """Probabilities `(K,)`."""
-    given = (
-        np.ones(weights) if isinstance(weights, int | np.integer) and weights > 0 else np.asarray(weights, np.float64)
-    )
+    several = isinstance(weights, int | np.integer) and weights > 0
+    given = np.ones(weights) if several else np.asarray(weights, np.float64)
     if given.ndim != 1 or not given.size or not (np.isfinite(given) & (given > 0)).all():
-        raise OptionError(
-            f"weights are positive numbers, one for each scenario, or how many there are; got {weights!r}"
-        )
+        raise OptionError(f"weights are positive numbers, one for each scenario, or their number; got {weights!r}")
     return np.asarray(given / given.sum())
 
 
@@ -224,12 +211,11 @@ def _constraints(program: Parts, copied: dict[str, np.ndarray], count: int) -> d
     found: dict[str, Any] = {}
     for name, held in program.constraint_names.items():
         rows = copied.get(held.field, np.zeros(0, np.int64))
-        place = np.flatnonzero(rows == held.position)
-        if not len(place):
+        if held.position not in rows:
             found[name] = held
             continue
         total = len(program.b) if held.field == "b" else len(program.h)
-        for k in range(1, count + 1):
-            position = held.position if k == 1 else total + (k - 2) * len(rows) + int(place[0])
+        further = (total + k * len(rows) + int(np.argmax(rows == held.position)) for k in range(count - 1))
+        for k, position in enumerate((held.position, *further), 1):
             found[f"{name} (scenario {k})"] = held._replace(position=position)
     return found

@@ -45,7 +45,7 @@ def check_problem(problem: Problem, *, count: int = 6, draws: int = 4000) -> Non
 def _check_program(problem: Problem) -> None:
     program, relaxation = problem.program, problem.relaxation
     assert problem.name, "the problem has no name"
-    assert program.name == problem.title, f"the program is named {program.name!r}, the problem {problem.title!r}"
+    assert program.name == problem.name, f"the program is named {program.name!r}, the problem {problem.name!r}"
     assert problem.program is program, "the program is built anew each time it is asked for; cache it"
     assert not relaxation.is_integer, "the relaxation has integer variables"
     assert relaxation.fingerprint == program.relax().fingerprint, "the relaxation is not that of the program"

@@ -58,8 +58,7 @@ Schedule = Callable[[int], float] | Sequence[float]
 class Anneal(Callback):
     """Sets μ, σ or λ of the loss's layers before each epoch: `Anneal(mu=lambda epoch: 10 * 0.8**epoch)`.
 
-    The value goes into the epoch's row under its name. It depends on the number of epochs done alone, so that a run that
-    goes on from a checkpoint has the values it would have had.
+    The value goes into the epoch's row under its name. It depends on the number of epochs done alone.
 
     Args:
         schedules: by the name of a number that a layer lists in `annealed` ("mu", "sigma", "step"): a function of the
@@ -79,13 +78,11 @@ class Anneal(Callback):
         self.schedules, self.scheduled = schedules, tuple(schedules)
 
     def on_start(self, run: Run) -> None:
-        layers = [module for module in run.losses.modules() if isinstance(module, Layer)]
+        known = {number for module in run.losses.modules() if isinstance(module, Layer) for number in module.annealed}
         for name in self.schedules:
-            if not any(name in layer.annealed for layer in layers):
-                known = sorted({number for layer in layers for number in layer.annealed})
-                raise OptionError(
-                    f"no layer of this loss has a {name!r} to anneal; they have: {', '.join(known) or 'none'}"
-                )
+            if name not in known:
+                held = ", ".join(sorted(known)) or "none"
+                raise OptionError(f"no layer of this loss has a {name!r} to anneal; they have: {held}")
         self._set(run)
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
@@ -109,10 +106,8 @@ def check_callbacks(callbacks: Any) -> None:
         raise OptionError("callbacks is a list: write callbacks=[…]")
     for callback in callbacks:
         if not isinstance(callback, Callback):
-            raise OptionError(
-                f"callbacks is a list of dflearn.Callback objects; it holds {callback!r}: write a class with "
-                "on_epoch_end(run, row), and pass one of it"
-            )
+            remedy = "write a class with on_epoch_end(run, row), and pass one of it"
+            raise OptionError(f"callbacks is a list of dflearn.Callback objects; it holds {callback!r}: {remedy}")
 
 
 def end_epoch(callbacks: Sequence[Callback], run: Run, row: dict[str, Any]) -> bool:
@@ -123,10 +118,8 @@ def end_epoch(callbacks: Sequence[Callback], run: Run, row: dict[str, Any]) -> b
         stop = bool(callback.on_epoch_end(run, row)) or stop
         changed = [name for name, value in before.items() if name not in row or row[name] is not value]
         if changed:
-            raise DataError(
-                f"{type(callback).__name__} changed what the epoch's row holds already: {', '.join(changed)}. A callback "
-                "may add values, under names of its own"
-            )
+            what = f"{type(callback).__name__} changed what the epoch's row holds already: {', '.join(changed)}"
+            raise DataError(f"{what}. A callback may add values, under names of its own")
     return stop
 
 
@@ -159,8 +152,6 @@ def _plain(name: str, state: Any) -> Any:
     for part in parts:
         _plain(name, part)
     if not isinstance(state, (dict, list, tuple, Tensor)) and type(state) not in PLAIN:
-        raise DataError(
-            f"callback {name}: its state holds a {type(state).__name__}, and a checkpoint holds tensors, numbers and text "
-            "only: convert it in state_dict"
-        )
+        remedy = "a checkpoint holds tensors, numbers and text only: convert it in state_dict"
+        raise DataError(f"callback {name}: its state holds a {type(state).__name__}, and {remedy}")
     return state

@@ -52,9 +52,8 @@ def load(
             content = torch.load(file, weights_only=True, map_location="cpu")
             _check_tensors(content)
     except Exception as error:  # whatever bytes may do to zipfile and pickle
-        raise CheckpointError(
-            f"{path} cannot be read: {error}; name another file, or delete it to start afresh"
-        ) from error
+        remedy = "name another file, or delete it to start afresh"
+        raise CheckpointError(f"{path} cannot be read: {error}; {remedy}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a {FORMAT!r}; name another file")
     held = content.get("config")
@@ -146,14 +145,11 @@ def fingerprint(data: DecisionDataset | None) -> str | None:
     """A hash of all that a data set holds."""
     if data is None:
         return None
-    digest = hashlib.sha256()
-    batch = data.batch()
-    names = ("features", "costs", "decisions", "ids", "weights")
-    named = {name: getattr(batch, name) for name in names}
+    digest, batch = hashlib.sha256(), data.batch()
+    named = {name: getattr(batch, name) for name in ("features", "costs", "decisions", "ids", "weights")}
     for name, tensor in {**named, **(batch.instance.present() if batch.instance else {})}.items():
         if tensor is not None:
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(_bytes(tensor))
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + _bytes(tensor))
     return digest.hexdigest()[:16]
 
 
@@ -161,8 +157,13 @@ def _bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-# Of optimizers, shaped like a weight.
-MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg"}
+MOMENTS = {
+    "exp_avg",
+    "exp_avg_sq",
+    "max_exp_avg_sq",
+    "momentum_buffer",
+    "square_avg",
+}  # of optimizers, shaped like weights
 
 
 def check_like(name: str, value: Any, wanted: Tensor) -> None:

@@ -60,8 +60,7 @@ def fit(
         optimizer: "adam", "adamw", "sgd", or a callable such as an optimizer class: `optimizer(parameters, lr=lr)`.
         scheduler: optimizer → learning-rate scheduler, stepped after each epoch.
         early_stopping: how many epochs without improvement on the validation data end the run, or the turn of a loss.
-        seed: of the order of instances, and of torch's own generator (dropout) during the run. Torch's global
-            generator is not used otherwise, and is afterwards what it was before.
+        seed: of the order of instances, and of torch's own generator (dropout) during the run, which is restored afterwards.
         device: where model and data are moved; default: where the model is.
         callbacks: see docs/how-to/callbacks.md. Their states are part of checkpoints, by their places in this list.
         checkpoint: a file, written after each epoch. If it exists the run goes on from it, bit for bit as if it had
@@ -78,6 +77,8 @@ def fit(
         >>> len(history.rows), history.stopped
         (3, 'epochs')
     """
+    from tqdm import tqdm
+
     settings = FitOptions(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
     check_callbacks(callbacks)
     run = Run(model, loss, train, validation, problem, settings, optimizer, scheduler, device)
@@ -91,7 +92,9 @@ def fit(
             run.judge_start()
             for callback in callbacks:
                 callback.on_start(run)
-            with _progress_bar(run, progress) as bar:
+            steps = math.ceil(len(run.rows) / batch_size)
+            how = {"desc": "training", "disable": None if progress else True, "leave": False}
+            with tqdm(total=epochs * steps, initial=run.epoch * steps, **how) as bar:
                 while not run.history.stopped and run.epoch < epochs:
                     row = run.train_epoch(bar.update)
                     run.judge(row)
@@ -109,22 +112,16 @@ def fit(
     return run.history
 
 
-def _progress_bar(run: Run, show: bool) -> Any:
-    from tqdm import tqdm
-
-    steps = math.ceil(len(run.rows) / run.settings.batch_size)
-    total, done = run.settings.epochs * steps, run.epoch * steps
-    return tqdm(total=total, initial=done, desc="training", disable=None if show else True, leave=False)
-
-
 def _summary(run: Run) -> str:
     row = run.history.rows[-1]
     parts = [f"epoch {row['epoch']}", f"loss {row['loss']:.4g}"]
     if run.history.monitored is not None:
         parts.append(f"{run.history.monitored.replace('_', ' ')} {row[run.history.monitored]:.4g}")
-    for name in ("predict", "solve", "backward", "validation"):
-        parts.append(f"{name} {row[f'seconds_{name}'] / (row['seconds'] or 1.0):.0%}")
-    return ", ".join(parts)
+    shares = {
+        name: row[f"seconds_{name}"] / (row["seconds"] or 1.0)
+        for name in ("predict", "solve", "backward", "validation")
+    }
+    return ", ".join([*parts, *(f"{name} {share:.0%}" for name, share in shares.items())])
 
 
 @dataclass(frozen=True)
@@ -138,13 +135,11 @@ class Tuning:
         at_edge: the best value is the first or the last of several: a wider grid may hold a better one.
 
     Examples:
-        >>> tuning = dfl.tune(
-        ...     lambda mu: dfl.losses.SCE(dfl.Smoothed(program, mu=mu)), [0.1, 1.0],
-        ...     make_model=lambda seed: dfl.models.Linear(10, 12, seed=seed),
-        ...     train=data[:30], validation=data[30:], problem=problem, epochs=2,
-        ... )
+        >>> make = lambda sigma: dfl.losses.FenchelYoung(dfl.Perturbed(problem.solver(), sigma))
+        >>> halves = {"train": data[:30], "validation": data[30:], "problem": problem}
+        >>> tuning = dfl.tune(make, [0.5, 2.0], make_model=lambda seed: dfl.models.Linear(10, 12), epochs=2, **halves)
         >>> len(tuning.rows), tuning.rows[0]["value"], tuning.at_edge
-        (2, 0.1, True)
+        (2, 0.5, True)
     """
 
     best: Any

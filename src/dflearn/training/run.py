@@ -171,8 +171,7 @@ class Run:
         self._asked = [layer for _, layer in self._layers()]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
-        seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
-        total, counted, gradients = 0.0, 0.0, 0.0
+        seconds, total, counted, gradients = dict.fromkeys(("predict", "solve", "backward"), 0.0), 0.0, 0.0, 0.0
         failed: list[int] = []  # places of instances that the layer could not solve
         if self.cuda_devices:
             order = order.pin_memory()  # so that its copies do not wait for the GPU
@@ -195,10 +194,9 @@ class Run:
             tick()
         if not weights_are_finite(self.model):  # since the last step, which no other follows to tell
             self.model.load_state_dict(last_finite)
-            raise DivergenceError(
-                f"epoch {self.epoch + 1}, step {len(steps)}: the weights are no longer finite. The last step was too long: "
-                f"lower lr (now {self.settings.lr:g}), or scale the costs. The model holds the last weights that were finite."
-            )
+            why = f"The last step was too long: lower lr (now {self.settings.lr:g}), or scale the costs."
+            place = f"epoch {self.epoch + 1}, step {len(steps)}: the weights are no longer finite."
+            raise DivergenceError(f"{place} {why} The model holds the last weights that were finite.")
         self.epoch += 1
         skipped = {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
         return {
@@ -223,11 +221,10 @@ class Run:
             missing = failed_rows(error, len(index))
             if missing is None or len(failed) + int(missing.sum()) > max(1, int(FAILED_SHARE * len(self.rows))):
                 raise
-            failed += index[missing].tolist()
-            rest = index[~missing]
-            if not len(rest):
-                return 0.0, 0.0, 0.0
-            return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
+        failed += index[missing].tolist()
+        rest = index[~missing]
+        nothing = 0.0, 0.0, 0.0
+        return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed) if len(rest) else nothing
 
     def _step(self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
         """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
@@ -307,10 +304,9 @@ class Run:
             batch = self.train.batch(torch.arange(min(self.settings.batch_size, len(self.train))))
             predicted = predict(self.model, batch.features)
             if exploded(batch, predicted):
-                self.note(
-                    f"the run diverged: its model predicts costs up to {float(predicted.abs().max()):.3g}, out of all "
-                    f"proportion to the data: lower lr (now {self.settings.lr:g}), or scale features and costs"
-                )
+                size = f"costs up to {float(predicted.abs().max()):.3g}, out of all proportion to the data"
+                remedy = f"lower lr (now {self.settings.lr:g}), or scale features and costs"
+                self.note(f"the run diverged: its model predicts {size}: {remedy}")
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -367,8 +363,7 @@ class Run:
             raise
         except UNREADABLE as error:
             raise CheckpointError(f"{path} does not fit this run: {error}; delete it to start afresh") from error
-        states: dict[str, Any] = content["callbacks"]
-        return states
+        return dict(content["callbacks"])
 
     def _go_back(self, path: str | os.PathLike[str], content: dict[str, Any]) -> None:
         """Take the state of the run from what a checkpoint holds."""
@@ -396,9 +391,8 @@ class Run:
         for name, weight in (content["best_weights"] or {}).items():
             files.check_like(name, weight, self.model.state_dict()[name])
         self.best_weights = content["best_weights"]
-        self.history.rows[:] = content["history"]["rows"]
-        self.history.start = content["history"]["start"]
-        self.history.stopped = content["history"]["stopped"]
+        held = content["history"]
+        self.history.rows[:], self.history.start, self.history.stopped = held["rows"], held["start"], held["stopped"]
         if not isinstance(self.epoch, int) or not isinstance(self.history.stopped, str | None):
             raise CheckpointError(f"{path} does not say how far its run came; delete it to start afresh")
         if self.history.stopped == "callback" and self.epoch < self.settings.epochs:

@@ -1,10 +1,10 @@
-"""What `fit` shares with other loops: the parts of a training step (the loss, the checks before the weights move, the store of warm
-starts), and the check of arguments."""
+"""What `fit` shares with other loops: the loss of a step, the checks before the weights move, warm starts, the check of arguments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -49,9 +49,8 @@ def diagnose(
     model: nn.Module, batch: Batch, predicted: Tensor, value: Tensor | None, epoch: int, step: int
 ) -> DivergenceError:
     """The error to raise when the loss or its gradient is not finite. `value` is `None` where there was no loss."""
-    bad_prediction = ~torch.isfinite(predicted).all(-1)
+    bad_prediction, bad = ~torch.isfinite(predicted).all(-1), None
     bad_value = None if value is None else ~torch.isfinite(value)
-    bad = None
     if not weights_are_finite(model):
         what = "the weights are no longer finite"
         why = "The last step was too long: lower lr, or scale the costs."
@@ -95,10 +94,8 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
         raise
     if not output.value.requires_grad:
         through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
-        raise OptionError(
-            f"{type(loss).__name__}{through} does not depend on the predicted costs, so nothing can be learned: use a "
-            "differentiable layer, or SPOPlus, SCE or FenchelYoung"
-        )
+        why = "so nothing can be learned: use a differentiable layer, or SPOPlus, SCE or FenchelYoung"
+        raise OptionError(f"{type(loss).__name__}{through} does not depend on the predicted costs, {why}")
     return predicted, output
 
 
@@ -151,7 +148,7 @@ def measure(
     """Mean loss and norm of the gradient (of `parameters`, default: all); an error, before the step, if they are not finite."""
     if parameters is None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norms = torch._foreach_norm(gradients) if gradients else ()
     if mean.is_cpu and all(norm.dtype == mean.dtype for norm in norms):
         number, *sizes = mean.item(), *(norm.item() for norm in norms)
@@ -167,11 +164,11 @@ def copy_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
+@dataclass
 class Starts:
     """One start per training instance, in a tensor `(instances, width)` that the run owns and checkpoints hold."""
 
-    def __init__(self, blank: Tensor) -> None:
-        self.rows = blank
+    rows: Tensor
 
     @classmethod
     def of(cls, layer: Layer | None, count: int, limit: int) -> tuple[Starts | None, str]:
@@ -180,10 +177,9 @@ class Starts:
             return None, ""
         size = count * layer.start_width * layer.start_dtype.itemsize
         if size > limit:
-            return None, (
-                f"warm starts are off: {count} instances of {layer.start_width} numbers take {size / 2**20:.0f} MiB, "
-                f"more than the limit of {limit / 2**20:.0f} MiB; raise warm_start_bytes to have them"
-            )
+            numbers = f"{count} instances of {layer.start_width} numbers take {size / 2**20:.0f} MiB"
+            remedy = f"more than the limit of {limit / 2**20:.0f} MiB; raise warm_start_bytes to have them"
+            return None, f"warm starts are off: {numbers}, {remedy}"
         blank = layer.no_start(count)
         assert blank is not None
         return cls(blank), ""
@@ -208,10 +204,8 @@ def as_loss(loss: AnyLoss) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if isinstance(getattr(loss, "_orig_mod", None), Loss):  # what torch.compile makes of a module
-        raise OptionError(
-            "a loss solves outside of torch, so torch.compile can do nothing for it: pass the loss itself, and compile the "
-            "model where that pays, fit(torch.compile(model), loss, …)"
-        )
+        remedy = "pass the loss itself, and compile the model where that pays, fit(torch.compile(model), loss, …)"
+        raise OptionError(f"a loss solves outside of torch, so torch.compile can do nothing for it: {remedy}")
     if isinstance(loss, type):
         raise OptionError(f"the loss is a class: make one, {loss.__name__}(…)")
     if isinstance(loss, nn.Module) or not callable(loss):
@@ -256,9 +250,8 @@ def as_device(device: str | torch.device) -> torch.device:
 def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = "a class: make one" if isinstance(model, type) else f"a {type(model).__name__}: write it as a module"
-        raise OptionError(
-            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: dflearn.models.Linear"
-        )
+        got = f"got {what}. For example: dflearn.models.Linear"
+        raise OptionError(f"the model is a torch.nn.Module, whose parameters are trained; {got}")
 
 
 def check_parts(
@@ -287,9 +280,8 @@ def make_optimizer(optimizer: str | MakeOptimizer, parameters: Iterable[nn.Param
     named = isinstance(optimizer, str)
     optimizer = OPTIMIZERS.get(optimizer, optimizer) if isinstance(optimizer, str) else optimizer
     if not callable(optimizer):
-        raise OptionError(
-            f"optimizer is {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got {optimizer!r}"
-        )
+        kinds = f"{', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer"
+        raise OptionError(f"optimizer is {kinds}; got {optimizer!r}")
     trained = list(parameters)
     if not trained:
         raise OptionError("the model has no parameters to train: none asks for a gradient (requires_grad)")
@@ -301,8 +293,6 @@ def make_scheduler(scheduler: MakeScheduler | None, optimizer: torch.optim.Optim
     if scheduler is None:
         return None
     if isinstance(scheduler, LRScheduler) or not callable(scheduler):
-        raise OptionError(
-            f"scheduler is a function optimizer → scheduler, since the optimizer is made here; got a "
-            f"{type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"
-        )
+        got = f"got a {type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"
+        raise OptionError(f"scheduler is a function optimizer → scheduler, since the optimizer is made here; {got}")
     return scheduler(optimizer)

@@ -106,10 +106,9 @@ CHUNK = 1024  # instances that are predicted and solved at once
 
 
 class Validation:
-    """Metrics of a model on held-out data: the regret where it is known what is decided, the loss otherwise.
+    """Metrics of a model on held-out data: the regret where it is known what is decided, the loss otherwise; as of `dflearn.evaluate`.
 
-    Always cold, and without a trace: a run goes the same way with and without it. The metrics are those of
-    `dflearn.evaluate` by the same names.
+    Always cold, and without a trace: a run goes the same way with and without it.
     """
 
     def __init__(self, data: DecisionDataset, loss: Loss, problem: Decided | None) -> None:
@@ -133,14 +132,12 @@ class Validation:
             program = solver.program
             if program is None or bool(program.is_feasible(labels, program.realize(data.costs, data.instance)).all()):
                 return labels
-            self._note = (
-                "the decisions of the validation set are not feasible for the program that judges (they may come from "
-                "its relaxation): its optimal decisions were computed anew"
-            )
+            why = "are not feasible for the program that judges (they may come from its relaxation)"
+            self._note = f"the decisions of the validation set {why}: its optimal decisions were computed anew"
         return solver.solve(data.costs.double(), data.instance).check().decision
 
     def take_note(self) -> str:
-        """What the reader of the run must know and was not told yet; empty where there is nothing."""
+        """The note that was not given yet, or ""."""
         note, self._note = self._note, ""
         return note
 
@@ -158,8 +155,7 @@ class Validation:
     def totals(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Sums over the instances at `rows`, float64 `(3,)`: those of several parts of the data add up.
 
-        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0. Where the
-        data have weights, each instance counts as often as it weighs.
+        They are the number of instances, by their weights, and Σ regret and Σ |optimum|, or Σ loss and 0.
         """
         if self.solver is None:
             state, parts = self.loss.state_dict(), zip(*self._predicted(model, rows), strict=True)
@@ -197,7 +193,6 @@ class Validation:
         return torch.stack([weights.sum(), *((weights * value).sum() for value in values)])
 
     def metrics(self, totals: Tensor) -> dict[str, float]:
-        """What `totals` come to, by name."""
         count, total, optimum = totals
         mean = (total / count).item()
         if self.solver is None:
@@ -215,10 +210,7 @@ def rows_to_try(loss: Loss, batch_size: int, count: int) -> Tensor:
 
 
 def prepare(model: nn.Module, loss: Loss, batch: Batch, validation: Validation | None = None) -> float:
-    """Go once forward and backward through the layers, and through the solver that judges; the seconds it took.
-
-    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed. Training raises errors.
-    """
+    """Go once forward and backward through the layers and the solver that judges, to compile kernels; the seconds it took."""
     begun = perf_counter()
     state = loss.state_dict()
     with suppress(Exception):
