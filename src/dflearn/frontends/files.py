@@ -91,8 +91,8 @@ def _can_be_read(path: Path) -> None:
     """An error if HiGHS does not finish: names with spaces can put its reader into an endless loop."""
     reading = "import highspy, sys; h = highspy.Highs(); h.silent(); h.readModel(sys.argv[1])"
     try:
-        subprocess.run([sys.executable, "-c", reading, str(path)], timeout=PATIENCE, check=False)
-    except subprocess.TimeoutExpired as error:
+        subprocess.run([sys.executable, "-c", reading, str(path)], timeout=PATIENCE, check=True)
+    except subprocess.SubprocessError as error:  # it goes on and on, or ends the process
         remedy = "rename these rows and variables, or save the model in free MPS or LP format"
         raise ProgramError(
             f"{path} has names with spaces, and HiGHS does not come to an end with it: {remedy}"

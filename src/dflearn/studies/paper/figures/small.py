@@ -128,8 +128,8 @@ def two_items(quick: bool = False) -> Plot:
         f"gradient is zero. SCE's first prediction without regret is that of step {first['smoothed SCE']}.",
         "After the last step ŷ₁ − ŷ₂ is "
         + " and ".join(f"{ends[name][0] - ends[name][1]:.3f} ({name})" for name in NAMES[1:])
-        + ": without smoothing SCE stops right behind the boundary, where a small error costs the right decision; "
-        "smoothed, it goes on until the decision is clear.",
+        + ". Without smoothing SCE stops right behind the boundary, where a small error costs the right decision. "
+        "Smoothed, it goes on until the decision is clear.",
     ]
     rows = []
     for name, path in paths.items():
