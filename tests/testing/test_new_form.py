@@ -31,7 +31,7 @@ Y = torch.rand(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.flo
 def test_the_whole_form_keeps_every_contract() -> None:
     check_solver(HiGHS, WHOLE, Y)
     check_layer(Smoothed(WHOLE, 0.3), WHOLE, y=Y, exact_gradient=True)
-    splitting = DavisYin(WHOLE, 0.3, iterations=20_000, tolerance=1e-9, gradient="implicit")
+    splitting = DavisYin(WHOLE, 1.0, iterations=20_000, tolerance=1e-9, gradient="implicit")
     check_layer(splitting, WHOLE, y=Y, exact_gradient=True)
     batch = Batch(Y, Y)
     check_loss(TaskLoss(Smoothed(WHOLE, 0.3)), Y.flip(0), batch, differentiable=True)

@@ -69,6 +69,7 @@ def kkt_residuals(
     regularizer: Regularizer = "squared",
     multipliers: np.ndarray | None = None,
     rounding: float = ROUNDING,
+    size: float | None = None,
 ) -> Residuals:
     """The residuals of w `(n,)` as an answer to costs c `(n,)`.
 
@@ -77,6 +78,7 @@ def kkt_residuals(
         mu, regularizer: Ω; none for μ = 0.
         multipliers: the prices y `(rows,)`; by default the best ones, by bounded least squares on what binds at w.
         rounding: errors of w beside its size that count as none; larger for an answer that was stored in float32.
+        size: how large decisions are, if they are larger than w; by default the smallest length in bounds and sides.
 
     Examples:
         >>> costs, decision = data.costs[0].numpy(), data.decisions[0].numpy()
@@ -84,7 +86,7 @@ def kkt_residuals(
         True
     """
     w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
-    check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding)
+    check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding, size)
     if not np.isfinite(w).all():
         rows, variables = (np.full(len(part), np.inf) for part in (check.right, w))
         return Residuals(rows, variables, variables, rows, np.zeros(len(rows)))
@@ -131,7 +133,9 @@ def check_optimal(
 class _Check:
     """One instance and an answer to it. Rows are equations, then inequalities."""
 
-    def __init__(self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float) -> None:
+    def __init__(
+        self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float, size: float | None
+    ) -> None:
         self.w, self.c, self.lower, self.upper = w, c, sides.lower, sides.upper
         self.matrix = np.concatenate([program.A.toarray(), program.G.toarray()])
         self.sizes = abs(self.matrix)
@@ -141,7 +145,7 @@ class _Check:
         with np.errstate(invalid="ignore", over="ignore"):
             self.slack = self.right - self.matrix @ w
             self.terms = np.abs(self.right) + self.sizes @ np.abs(w)
-            self.size = max(float(np.abs(w).max(initial=0.0)), self._smallest_length())
+            self.size = max(float(np.abs(w).max(initial=0.0)), self._smallest_length() if size is None else size)
             self.noise = rounding * self.size
             self.value = float(np.abs(c) @ np.abs(w))
             self.silent = self.terms <= self.noise * self.sizes.sum(axis=1)  # rows that are 0 = 0, up to rounding
