@@ -8,8 +8,6 @@ Formulas become MathML, which every browser draws without a script, and each not
 not written again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -52,11 +50,7 @@ def files_of_the_site() -> set[Path]:
     while waiting:
         page = waiting.pop()
         targets = {target_of(match["place"], page) for match in LINK.finditer(page.read_text())}
-        new = (
-            {file for file in targets if file and file.suffix in SHOWN and file.is_file()}
-            - found
-            - {ROOT / "README.md"}
-        )
+        new = {one for one in targets - found - {ROOT / "README.md"} if one and one.suffix in SHOWN and one.is_file()}
         found |= new
         waiting.extend(file for file in new if file.suffix == ".md")
     return found
@@ -90,12 +84,10 @@ def page_of(page: Path, shown: set[Path]) -> str:
 
 def page_of_notebook(file: Path) -> str:
     """Its text and code, and a link to download it."""
+    shown = {"code": "```python\n{}\n```", "markdown": "{}"}
     cells = json.loads(file.read_text())["cells"]
-    parts = ["".join(cell["source"]) for cell in cells]
-    for k, cell in enumerate(cells):
-        if cell["cell_type"] == "code":
-            parts[k] = f"```python\n{parts[k]}\n```"
-    return with_formulas("\n\n".join([parts[0], f"[Download the notebook]({file.name}).", *parts[1:]]) + "\n")
+    title, *others = [shown[cell["cell_type"]].format("".join(cell["source"])) for cell in cells]
+    return with_formulas("\n\n".join([title, f"[Download the notebook]({file.name}).", *others]) + "\n")
 
 
 def shown_as(file: Path, shown: set[Path]) -> bytes:
