@@ -43,7 +43,10 @@ MEMORY = 300 * 2**20
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head that runs nothing, and two nodes of one core each."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }  # as urgent as the tests that wait for them
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": LOOPBACK, "object_store_memory": 80 * 2**20}

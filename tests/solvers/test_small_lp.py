@@ -166,3 +166,12 @@ def test_a_program_without_decisions_may_have_instances_with_some() -> None:
         "OPTIMAL": 3,
         "INFEASIBLE": 1,
     }
+
+
+def test_a_basis_that_is_singular_but_for_rounding_is_left_to_highs() -> None:
+    tiny = 2.0**-30
+    program = Program(
+        A=[[1, -2, -1], [-1, -2, -1], [tiny, -4, -2]], b=[-0.5, 1.5, 1],
+        G=[[-4, 0, -3], [0, -4 * (1 + tiny / 4), tiny]], h=[6, 0], lower=[-1, 0, -1], upper=[0, 1, 1e12],
+    )  # fmt: skip
+    assert agrees(program, torch.zeros(1, 3, dtype=torch.float64))

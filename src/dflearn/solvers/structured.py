@@ -276,7 +276,11 @@ class _Tableau:
         matrix = sp.csc_array(matrix[self.kept])
         outside = np.setdiff1d(np.arange(matrix.shape[1]), basis)
         dense = matrix.toarray()
-        inverse = np.linalg.inv(dense[:, basis])
+        try:
+            inverse = np.linalg.inv(dense[:, basis])
+        except np.linalg.LinAlgError:  # rows depend on each other but for rounding
+            self.feasible = False
+            return
         tableau = inverse @ dense[:, outside]
         tableau += inverse @ (dense[:, outside] - dense[:, basis] @ tableau)
         for entries in (inverse, tableau):

@@ -47,6 +47,7 @@ class Compiled(Backend):
         alpha, lower, upper = batch.steps(lines), lines.lower.numpy(), lines.upper.numpy()
         data = SplittingData(c, lines.shift.numpy(), alpha.numpy(), z, batch.least(lines).contiguous().numpy())
         rule = None if tolerance is None else self._rule(batch, tolerance)
+        shared = len(lower) == len(upper) == 1  # if not, both are tiles, for which the kernel is compiled once
         rows = self.rows.program.A.shape[0] + self.rows.program.G.shape[0]
         answer = SplittingAnswer.empty(len(c), c.shape[1], width, rows, c.dtype)
         masks: list[tuple[Tile, np.ndarray]] = []
@@ -55,7 +56,7 @@ class Compiled(Backend):
             index, used = tile
             inside = np.zeros((limit if record else 1, width), f"u{len(index) // 8}")
             iterate(
-                self.system, data, _bound(lower, index), _bound(upper, index), batch.mu, limit, rule, index, used,
+                self.system, data, _bound(lower, index, shared), _bound(upper, index, shared), batch.mu, limit, rule, index, used,
                 self.space(len(index)), record, inside, answer, self._curvature(batch, index),
             )  # fmt: skip
             masks.append((tile, inside))
@@ -117,12 +118,12 @@ class Compiled(Backend):
         if batch.q is None:
             return self.curvature
         own = np.ascontiguousarray(self.curvature.diagonal + batch.q, self.numbers)
-        return self.curvature._replace(diagonal=_bound(own, index))
+        return self.curvature._replace(diagonal=_bound(own, index, len(own) == 1))
 
 
-def _bound(side: np.ndarray, index: np.ndarray) -> Any:
+def _bound(side: np.ndarray, index: np.ndarray, shared: bool) -> Any:
     """Numbers that all instances share, or a tile of those at `index`."""
-    if len(side) == 1:
+    if shared:
         return side[0]
     tile = wide_tile(side.shape[1], len(index), side.dtype)
     load(side, index, tile["lane"])
