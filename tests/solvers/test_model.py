@@ -179,6 +179,7 @@ def test_entries_as_small_as_those_that_highs_drops(entry: float) -> None:
     program = Program(G=[[-1, -entry]], h=[-1], upper=[0, 4e9], integer=True)
     answer = HiGHS(program).solve(torch.ones(2, dtype=torch.float64)).check((Status.OPTIMAL,))
     assert answer.decision[1].item() == pytest.approx(1 / entry, rel=1e-8)
+    HiGHS(program).solve(torch.zeros(2, dtype=torch.float64)).check((Status.OPTIMAL,))  # any decision is the best
 
 
 def test_presolve_that_never_ended() -> None:

@@ -361,9 +361,10 @@ class Model(ABC):
         in any unit, and without it HiGHS has proven worse decisions optimal: neither decides alone.
         """
         size = np.abs(c * self.scales.columns)
-        other = float(1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))) if wide else gamma
-        if wide and other == gamma:
-            other = float(1.0 / power_of_two(size[size > 0].min()))
+        least = float(size[size > 0].min(initial=size.max()))
+        other = float(1.0 / power_of_two(np.sqrt(least * size.max()))) if wide and least else gamma
+        if wide and least and other == gamma:
+            other = float(1.0 / power_of_two(least))
         answers = [first]
         for unit, presolve in [(other, False)] * wide + [(gamma, True), (gamma, False)]:
             with self.strict_tolerances(presolve):
