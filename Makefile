@@ -33,7 +33,7 @@ demo: $(VENV)/.installed-plot  ## train on a small shortest-path problem and sho
 test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy & types=$$!; $(ONE_THREAD) $(BIN)/python -m pytest -n 3 --dist loadgroup; tests=$$?; wait $$types && exit $$tests
+	$(BIN)/mypy & types=$$!; $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup; tests=$$?; wait $$types && exit $$tests
 
 # Where torch sees a GPU: PYTHON names the environment that holds it. MEMCHECK=1: memory and races too, by compute-sanitizer.
 test-gpu:  ## the tests that need a GPU (PYTHON=python3, MEMCHECK=)

@@ -87,8 +87,9 @@ def test_every_layer_is_in_the_registry() -> None:
 
 
 # cvxpylayers are slow, and compared with the others and with closed forms in test_smoothed.py and test_cvxpy.py.
+# One process compiles the kernels of Davis-Yin for all tests of the group.
 PAIRS = [
-    (layer, program)
+    pytest.param(layer, program, marks=pytest.mark.xdist_group("davis_yin") if "DavisYin" in layer else ())
     for program in PROGRAMS
     for layer in LAYERS
     if "Cvxpy" not in layer or program in ("knapsack", "free_variables")

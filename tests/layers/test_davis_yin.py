@@ -19,6 +19,8 @@ from dflearn.solvers.base import Status
 from support.reference import clarabel_smoothed, jacobian, random_case, smoothed_objective
 from support.splitting import InTorch, plain
 
+pytestmark = pytest.mark.xdist_group("davis_yin")  # kernels are compiled once
+
 ITERATIONS = 25
 KINK = 1e-9  # where some z comes this close to a bound, derivatives are not compared
 

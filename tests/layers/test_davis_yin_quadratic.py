@@ -17,6 +17,8 @@ from dflearn.solvers.base import Status
 from dflearn.testing.layers import check_layer
 from support import programs
 
+pytestmark = pytest.mark.xdist_group("davis_yin")  # kernels are compiled once
+
 PORTFOLIO = programs.portfolio()
 Y = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

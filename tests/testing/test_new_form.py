@@ -28,6 +28,7 @@ WHOLE = Program(
 Y = torch.rand(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
 
 
+@pytest.mark.xdist_group("davis_yin")
 def test_the_whole_form_keeps_every_contract() -> None:
     check_solver(HiGHS, WHOLE, Y)
     check_layer(Smoothed(WHOLE, 0.3), WHOLE, y=Y, exact_gradient=True)
