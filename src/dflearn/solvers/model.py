@@ -361,7 +361,7 @@ class Model(ABC):
         in any unit, and without it HiGHS has proven worse decisions optimal: neither decides alone.
         """
         size = np.abs(c * self.scales.columns)
-        least = float(size[size > 0].min(initial=size.max()))
+        least = size[size > 0].min(initial=size.max())
         other = float(1.0 / power_of_two(np.sqrt(least * size.max()))) if wide and least else gamma
         if wide and least and other == gamma:
             other = float(1.0 / power_of_two(least))
